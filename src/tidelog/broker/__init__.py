@@ -1,0 +1,1 @@
+"""The door: sockets, dispatch, requests that wait, background loops. It moves bytes and decides nothing."""

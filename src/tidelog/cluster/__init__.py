@@ -1,0 +1,1 @@
+"""Who holds what: the metadata image, the controller's decisions, and a partition replica as leader."""

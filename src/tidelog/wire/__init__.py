@@ -1,0 +1,1 @@
+"""Bytes to messages and back: Kafka's protocol as tables. No I/O happens in this room."""
