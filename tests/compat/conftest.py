@@ -1,0 +1,52 @@
+"""One broker for the session, a fresh topic on demand, and kcat installed when the machine lacks it."""
+
+import os
+import shutil
+import subprocess
+import uuid
+from collections.abc import Callable, Iterator
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+MakeTopic = Callable[..., str]
+
+
+@pytest.fixture(scope="session")
+def bootstrap() -> Iterator[str]:
+    """The broker under test: ours, unless `COMPAT_BOOTSTRAP` names another one."""
+    given = os.environ.get("COMPAT_BOOTSTRAP")
+    if given:
+        yield given
+        return
+    from tidelog.testing import Broker
+
+    with Broker() as broker:
+        yield broker.bootstrap_servers
+
+
+@pytest.fixture(scope="session")
+def admin(bootstrap: str) -> AdminClient:
+    return AdminClient({"bootstrap.servers": bootstrap})
+
+
+@pytest.fixture(scope="session")
+def make_topic(admin: AdminClient) -> MakeTopic:
+    """`make_topic("name", partitions=3, **{"retention.ms": "1"})` creates a topic with a unique name."""
+
+    def make(name: str, partitions: int = 1, **config: str) -> str:
+        topic = f"{name}-{uuid.uuid4().hex[:8]}"
+        new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=config)
+        admin.create_topics([new])[topic].result(20)
+        return topic
+
+    return make
+
+
+@pytest.fixture(scope="session", autouse=True)
+def kcat() -> str:
+    if shutil.which("kcat") is None and os.geteuid() == 0:
+        subprocess.run(["apt-get", "install", "-y", "-qq", "kcat"], check=True, capture_output=True, timeout=300)
+    found = shutil.which("kcat")
+    assert found, "kcat is missing: apt-get install kcat"
+    return found
