@@ -1,0 +1,46 @@
+"""`listeners` and `advertised.listeners`: where the broker binds, and what it tells clients."""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+PROTOCOLS: Final = ("PLAINTEXT",)
+_SHAPE: Final = re.compile(r"^(?P<name>[A-Za-z0-9_]+)://(?P<host>\[[0-9A-Fa-f:.%]+\]|[^\[\]/:\s]*):(?P<port>\d{1,5})$")
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    name: str
+    host: str  # "" binds every interface
+    port: int
+
+    @classmethod
+    def parse(cls, text: str) -> "Listener":
+        shape = _SHAPE.match(text)
+        if shape is None or int(shape["port"]) > 65_535 or shape["name"].upper() not in PROTOCOLS:
+            raise ValueError(text)
+        return cls(shape["name"].upper(), shape["host"].strip("[]"), int(shape["port"]))
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.name}://{host}:{self.port}"
+
+
+def listens(values: tuple[str, ...] | None) -> bool:
+    """True for a non-empty list of listeners on different ports (port 0 asks the system for a free one)."""
+    parsed = _parsed(values)
+    fixed = [listener.port for listener in parsed if listener.port]
+    return bool(parsed) and len(fixed) == len(set(fixed))
+
+
+def reachable(values: tuple[str, ...] | None) -> bool:
+    """True for a list of addresses a client could connect to: a host that names one machine and a real port."""
+    parsed = _parsed(values)
+    return bool(parsed) and all(each.host not in ("", "0.0.0.0", "::") and each.port > 0 for each in parsed)
+
+
+def _parsed(values: tuple[str, ...] | None) -> list[Listener]:
+    try:
+        return [Listener.parse(value) for value in values or ()]
+    except ValueError:
+        return []
