@@ -27,7 +27,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
     # Not splitlines(): it also breaks at form feeds and Unicode separators, which are ordinary characters here.
     for number, line in enumerate(text.replace("\r\n", "\n").replace("\r", "\n").split("\n"), start=1):
         line = line.lstrip(_BLANKS)
-        if not pending and (not line or line[0] in "#!"):
+        if not begun and (not line or line[0] in "#!"):
             continue
         begun = begun or number
         if (len(line) - len(line.rstrip("\\"))) % 2:  # an even number of backslashes is escaped backslashes
@@ -35,7 +35,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
             continue
         yield begun, pending + line
         pending, begun = "", 0
-    if pending:
+    if begun:
         yield begun, pending
 
 
