@@ -1,0 +1,146 @@
+"""Tables of committed offsets: a group's positions, read, written and deleted."""
+
+from typing import Annotated
+
+from tidelog.ids import NO_TOPIC_ID, TopicId
+from tidelog.wire.primitives import i16, i32, i64
+from tidelog.wire.schema import IGNORABLE, NEVER, Message, Nullable, Versions, answers, api
+
+
+class OffsetCommitRequestPartition(Message):
+    partition_index: i32
+    committed_offset: i64
+    committed_leader_epoch: Annotated[i32, Versions(6), IGNORABLE] = -1
+    committed_metadata: str | None
+
+
+class OffsetCommitRequestTopic(Message):
+    name: Annotated[str, Versions(2, 9), IGNORABLE] = ""
+    topic_id: Annotated[TopicId, Versions(10), IGNORABLE] = NO_TOPIC_ID
+    partitions: tuple[OffsetCommitRequestPartition, ...]
+
+
+@api(key=8, versions=(2, 10), flexible=8)
+class OffsetCommitRequest(Message):
+    group_id: str
+    generation_id_or_member_epoch: i32 = -1
+    member_id: str
+    group_instance_id: Annotated[str | None, Versions(7)] = None
+    retention_time_ms: Annotated[i64, Versions(2, 4), IGNORABLE] = -1
+    topics: tuple[OffsetCommitRequestTopic, ...]
+
+
+class OffsetCommitResponsePartition(Message):
+    partition_index: i32
+    error_code: i16 = 0
+
+
+class OffsetCommitResponseTopic(Message):
+    name: Annotated[str, Versions(2, 9), IGNORABLE] = ""
+    topic_id: Annotated[TopicId, Versions(10), IGNORABLE] = NO_TOPIC_ID
+    partitions: tuple[OffsetCommitResponsePartition, ...]
+
+
+@answers(OffsetCommitRequest)
+class OffsetCommitResponse(Message):
+    throttle_time_ms: Annotated[i32, Versions(3), IGNORABLE] = 0
+    topics: tuple[OffsetCommitResponseTopic, ...]
+
+
+class OffsetFetchRequestTopic(Message):
+    name: str
+    partition_indexes: tuple[i32, ...]
+
+
+class OffsetFetchRequestTopics(Message):
+    name: Annotated[str, Versions(8, 9), IGNORABLE] = ""
+    topic_id: Annotated[TopicId, Versions(10), IGNORABLE] = NO_TOPIC_ID
+    partition_indexes: tuple[i32, ...]
+
+
+class OffsetFetchRequestGroup(Message):
+    group_id: str
+    member_id: Annotated[str | None, Versions(9), IGNORABLE] = None
+    member_epoch: Annotated[i32, Versions(9), IGNORABLE] = -1
+    topics: tuple[OffsetFetchRequestTopics, ...] | None
+
+
+@api(key=9, versions=(1, 10), flexible=6)
+class OffsetFetchRequest(Message):
+    group_id: Annotated[str, Versions(1, 7)] = ""
+    topics: Annotated[tuple[OffsetFetchRequestTopic, ...] | None, Versions(1, 7), Nullable(2)] = ()
+    groups: Annotated[tuple[OffsetFetchRequestGroup, ...], Versions(8)] = ()
+    require_stable: Annotated[bool, Versions(7)] = False
+
+
+class OffsetFetchResponsePartition(Message):
+    partition_index: i32
+    committed_offset: i64
+    committed_leader_epoch: Annotated[i32, Versions(5), IGNORABLE] = -1
+    metadata: str | None
+    error_code: i16 = 0
+
+
+class OffsetFetchResponseTopic(Message):
+    name: str
+    partitions: tuple[OffsetFetchResponsePartition, ...]
+
+
+class OffsetFetchResponsePartitions(Message):
+    partition_index: i32
+    committed_offset: i64
+    committed_leader_epoch: i32 = -1
+    metadata: str | None
+    error_code: i16 = 0
+
+
+class OffsetFetchResponseTopics(Message):
+    name: Annotated[str, Versions(8, 9), IGNORABLE] = ""
+    topic_id: Annotated[TopicId, Versions(10), IGNORABLE] = NO_TOPIC_ID
+    partitions: tuple[OffsetFetchResponsePartitions, ...]
+
+
+class OffsetFetchResponseGroup(Message):
+    group_id: str
+    topics: tuple[OffsetFetchResponseTopics, ...]
+    error_code: i16 = 0
+
+
+@answers(OffsetFetchRequest)
+class OffsetFetchResponse(Message):
+    throttle_time_ms: Annotated[i32, Versions(3), IGNORABLE] = 0
+    topics: Annotated[tuple[OffsetFetchResponseTopic, ...], Versions(1, 7)] = ()
+    error_code: Annotated[i16, Versions(2, 7), IGNORABLE] = 0
+    groups: Annotated[tuple[OffsetFetchResponseGroup, ...], Versions(8)] = ()
+
+
+class OffsetDeleteRequestPartition(Message):
+    partition_index: i32
+
+
+class OffsetDeleteRequestTopic(Message):
+    name: str
+    partitions: tuple[OffsetDeleteRequestPartition, ...]
+
+
+@api(key=47, versions=(0, 0), flexible=NEVER)
+class OffsetDeleteRequest(Message):
+    group_id: str
+    topics: tuple[OffsetDeleteRequestTopic, ...]
+
+
+class OffsetDeleteResponsePartition(Message):
+    partition_index: i32
+    error_code: i16 = 0
+
+
+class OffsetDeleteResponseTopic(Message):
+    name: str
+    partitions: tuple[OffsetDeleteResponsePartition, ...]
+
+
+@answers(OffsetDeleteRequest)
+class OffsetDeleteResponse(Message):
+    error_code: i16 = 0
+    throttle_time_ms: i32 = 0
+    topics: tuple[OffsetDeleteResponseTopic, ...]
