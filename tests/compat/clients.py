@@ -72,15 +72,7 @@ class Confluent:
         while _missing(got, counts) and time.monotonic() < deadline:
             for message in consumer.consume(500, 0.2):
                 assert message.error() is None, message.error()
-                got[message.partition()].append(
-                    Received(
-                        key=message.key(),
-                        value=message.value(),
-                        headers=_headers(message.headers()),
-                        timestamp_ms=message.timestamp()[1],
-                        offset=message.offset(),
-                    )
-                )
+                got[message.partition() or 0].append(_received_by_confluent(message))
         consumer.close()
         return got
 
@@ -239,6 +231,16 @@ def _parse_kcat(output: bytes) -> list[Received]:
 
 def _kcat_field(output: bytes, position: int, size: int) -> tuple[bytes | None, int]:
     return (None, position) if size < 0 else (output[position : position + size], position + size)
+
+
+def _received_by_confluent(message: Any) -> Received:
+    return Received(
+        key=message.key(),
+        value=message.value(),
+        headers=_headers(message.headers()),
+        timestamp_ms=message.timestamp()[1],
+        offset=message.offset(),
+    )
 
 
 def _received(message: Any) -> Received:

@@ -1,0 +1,146 @@
+"""The programs a newcomer types first, in the shape the tutorials give them, with `assign()` in place of groups."""
+
+import asyncio
+import json
+import uuid
+from typing import Any
+
+import aiokafka
+import kafka
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.serialization import (
+    MessageField,
+    SerializationContext,
+    StringDeserializer,
+    StringSerializer,
+)
+
+from .conftest import MakeTopic
+
+
+def test_confluent_purchases(bootstrap: str, make_topic: MakeTopic) -> None:
+    topic = make_topic("purchases")
+    report: list[str] = []
+
+    def delivery_callback(error: Any, message: Any) -> None:
+        if error:
+            report.append(f"ERROR: message failed delivery: {error}")
+        else:
+            report.append(f"{message.topic()}: {message.key().decode()} -> {message.value().decode()}")
+
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "compression.type": "snappy"})
+    purchases = [("ada", "books"), ("grace", "alarm clock"), ("alan", "t-shirts"), ("edsger", "batteries")]
+    for user, item in purchases:
+        producer.produce(topic, item, user, callback=delivery_callback)
+        producer.poll(0)
+    producer.flush()
+    assert sorted(report) == sorted(f"{topic}: {user} -> {item}" for user, item in purchases)
+
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": "python_example_group_1", "auto.offset.reset": "earliest"}
+    )
+    consumer.assign([TopicPartition(topic, 0)])
+    bought: list[tuple[str, str]] = []
+    try:
+        while len(bought) < len(purchases):
+            message: Any = consumer.poll(1.0)
+            if message is None:
+                continue
+            assert not message.error()
+            bought.append((message.key().decode(), message.value().decode()))
+    finally:
+        consumer.close()
+    assert bought == purchases
+
+
+def test_confluent_serializers(bootstrap: str, make_topic: MakeTopic) -> None:
+    topic = make_topic("serializers")
+    to_bytes, to_text = StringSerializer("utf_8"), StringDeserializer("utf_8")
+    producer = Producer({"bootstrap.servers": bootstrap})
+    producer.produce(
+        topic=topic,
+        key=to_bytes(str(uuid.UUID(int=7))),
+        value=to_bytes("grüße", SerializationContext(topic, MessageField.VALUE)),
+        partition=0,
+    )
+    producer.flush()
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "g", "auto.offset.reset": "earliest"})
+    consumer.assign([TopicPartition(topic, 0)])
+    message = None
+    while message is None:
+        message = consumer.poll(1.0)
+    assert to_text(message.value(), SerializationContext(topic, MessageField.VALUE)) == "grüße"
+    consumer.close()
+
+
+def test_kafka_python_readme(bootstrap: str) -> None:
+    topic = f"foobar-{uuid.uuid4().hex[:8]}"  # not created before: the first send does it
+    producer = kafka.KafkaProducer(
+        bootstrap_servers=[bootstrap],
+        retries=5,
+        compression_type="gzip",
+        value_serializer=lambda value: json.dumps(value).encode(),
+    )
+    seen: list[int] = []
+    for i in range(100):
+        producer.send(topic, {"n": i}, headers=[("content-encoding", b"json")]).add_callback(
+            lambda metadata: seen.append(metadata.offset)
+        )
+    metadata = producer.send(topic, {"last": True}, key=b"end").get(timeout=10)
+    producer.flush()
+    producer.close()
+    assert metadata.topic == topic
+    assert len(seen) == 100
+
+    consumer = kafka.KafkaConsumer(
+        bootstrap_servers=[bootstrap],
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        value_deserializer=json.loads,
+        consumer_timeout_ms=10_000,
+    )
+    partitions = [kafka.TopicPartition(topic, p) for p in consumer.partitions_for_topic(topic)]
+    consumer.assign(partitions)
+    numbers = []
+    for message in consumer:
+        if "n" in message.value:
+            numbers.append(message.value["n"])
+        if sum(consumer.position(partition) for partition in partitions) == 101:
+            break
+    assert sorted(numbers) == list(range(100))
+    assert consumer.metrics()
+    consumer.close()
+
+
+def test_aiokafka_getting_started(bootstrap: str, make_topic: MakeTopic) -> None:
+    topic = make_topic("my-topic", partitions=2)
+
+    async def send_one() -> None:
+        producer = aiokafka.AIOKafkaProducer(bootstrap_servers=bootstrap, enable_idempotence=True)
+        await producer.start()
+        try:
+            await producer.send_and_wait(topic, b"Super message")
+            batch = producer.create_batch()
+            for i in range(3):
+                assert batch.append(key=None, value=b"in a batch %d" % i, timestamp=None) is not None
+            await (await producer.send_batch(batch, topic, partition=1))
+        finally:
+            await producer.stop()
+
+    async def consume() -> list[bytes]:
+        consumer = aiokafka.AIOKafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest")
+        await consumer.start()
+        values = []
+        try:
+            consumer.assign([aiokafka.TopicPartition(topic, p) for p in consumer.partitions_for_topic(topic) or {0, 1}])
+            async for message in consumer:
+                values.append(message.value)
+                if len(values) == 4:
+                    break
+        finally:
+            await consumer.stop()
+        return values
+
+    asyncio.run(send_one())
+    values = asyncio.run(asyncio.wait_for(consume(), 20))
+    assert sorted(values) == [b"Super message", b"in a batch 0", b"in a batch 1", b"in a batch 2"]
