@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 from crc32c import crc32c
 
 from tidelog.errors import CorruptMessage
-from tidelog.wire.compression import DECOMPRESSED_MAX, Buffer, compress, decompress
+from tidelog.wire.compression import DECOMPRESSED_MAX, Buffer, Codec, compress, decompress
 from tidelog.wire.records import Record, append_record, decode_records
 
 __all__ = [
@@ -134,7 +134,10 @@ def iter_batches(buffer: Buffer) -> Iterator[tuple[BatchHeader, memoryview]]:
 
 def payload_of(header: BatchHeader, batch: Buffer, limit: int = DECOMPRESSED_MAX) -> bytes:
     """The records' bytes, decompressed; refused early when the header cannot be true of them."""
-    data = decompress(header.attributes & CODEC_MASK, memoryview(batch)[HEADER_SIZE : header.size], limit)
+    codec = header.attributes & CODEC_MASK
+    if codec > Codec.ZSTD:
+        raise CorruptMessage(f"unknown compression codec {codec}")
+    data = decompress(codec, memoryview(batch)[HEADER_SIZE : header.size], limit)
     if not 0 <= header.records_count <= len(data) // MIN_RECORD_SIZE:
         raise CorruptMessage(f"{len(data)} bytes cannot hold {header.records_count} records")
     return data
