@@ -20,3 +20,26 @@ $(STAMP): pyproject.toml
 	@$(BIN)/python -m pip install --quiet --editable ".[dev]"
 	@touch $@
 	@echo "ready: $(BIN)/tidelog --help"
+
+demo: setup
+	@$(BIN)/tidelog demo $(if $(SECONDS),--seconds $(SECONDS)) $(if $(PORT),--port $(PORT))
+
+lint: setup
+	$(BIN)/ruff check src tests bench docs examples
+	$(BIN)/ruff format --check src tests bench docs examples
+	$(BIN)/lint-imports
+	$(BIN)/mypy
+
+unit: setup
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not peers"
+
+test: lint unit
+
+test-peers: setup
+	$(BIN)/python -m pytest -m peers tests/peers
+
+bench: setup
+	$(BIN)/python -m bench
+
+clean:
+	rm -rf $(VENV) .cache build dist src/*.egg-info

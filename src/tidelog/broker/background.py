@@ -1,0 +1,83 @@
+"""Work that happens by the clock: checkpoints, retention, compaction, forgetting what is idle.
+
+These loops only decide when. Deletion runs in threads (it waits for the disk); compaction in a worker process.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import structlog
+
+from tidelog.broker.cleaner import Cleaner
+from tidelog.broker.listener import Listeners
+from tidelog.broker.partitions import Partitions
+from tidelog.clock import Clock
+from tidelog.cluster.replica import Replica
+
+IDLE_CHECK_SECONDS: Final = 5.0
+PRODUCER_CHECK_SECONDS: Final = 600.0
+
+log = structlog.get_logger("tidelog.background")
+
+
+class Background:
+    def __init__(self, partitions: Partitions, listeners: Listeners, cleaner: Cleaner, clock: Clock) -> None:
+        self._partitions = partitions
+        self._listeners = listeners
+        self._cleaner = cleaner
+        self._clock = clock
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        config = self._partitions.broker_config
+        self._every(config.log_flush_offset_checkpoint_interval_ms / 1000, self.checkpoint)
+        self._every(config.log_retention_check_interval_ms / 1000, self.enforce_retention)
+        self._every(PRODUCER_CHECK_SECONDS, self.expire_producers)
+        self._every(IDLE_CHECK_SECONDS, self.close_idle)
+        if config.log_cleaner_enable:
+            self._every(config.log_cleaner_backoff_ms / 1000, self._cleaner.run)
+
+    def _every(self, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
+        async def repeat() -> None:
+            while True:
+                await asyncio.sleep(seconds)
+                try:
+                    await work()
+                except Exception:
+                    # One failed round must not end the loop: the next may find the disk well again.
+                    log.exception("background work failed", work=getattr(work, "__name__", "?"))
+
+        self._tasks.append(asyncio.get_running_loop().create_task(repeat()))
+
+    async def checkpoint(self) -> None:
+        await asyncio.get_running_loop().run_in_executor(None, self._partitions.directory.prepare_checkpoint())
+
+    async def enforce_retention(self) -> None:
+        for replica in list(self._partitions):
+            if not replica.log.failed:
+                await self._expire(replica)
+            await asyncio.sleep(0)
+
+    async def _expire(self, replica: Replica) -> None:
+        expired = replica.log.expire(self._clock.now_ms(), replica.high_watermark)
+        if not expired:
+            return
+        self._partitions.directory.checkpoint_start_offsets()
+        log.info(
+            "retention", partition=str(replica.partition), segments=len(expired), start_offset=replica.log.start_offset
+        )
+        await asyncio.get_running_loop().run_in_executor(None, replica.log.delete_segments, expired)
+
+    async def expire_producers(self) -> None:
+        horizon = self._clock.now_ms() - self._partitions.broker_config.producer_id_expiration_ms
+        for replica in self._partitions:
+            replica.log.producers.expire(horizon)
+
+    async def close_idle(self) -> None:
+        self._listeners.close_idle()
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)

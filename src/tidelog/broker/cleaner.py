@@ -1,0 +1,121 @@
+"""Compaction, driven: the dirtiest log first, rewritten by a worker process, swapped in between two requests."""
+
+import asyncio
+from typing import NamedTuple
+
+import structlog
+
+from tidelog.broker.deep_work import DeepWork
+from tidelog.broker.partitions import Partitions
+from tidelog.clock import Clock
+from tidelog.cluster.replica import Replica
+from tidelog.errors import KafkaError
+from tidelog.ids import TopicPartition
+from tidelog.storage.cleanable import (
+    Cleanable,
+    SegmentFacts,
+    cleanable,
+    read_cleaner_checkpoint,
+    write_cleaner_checkpoint,
+)
+from tidelog.storage.compaction import CompactionRequest, CompactionResult
+
+log = structlog.get_logger("tidelog.cleaner")
+
+
+class Candidate(NamedTuple):
+    replica: Replica
+    work: Cleanable
+
+
+class Cleaner:
+    def __init__(self, partitions: Partitions, deep_work: DeepWork, clock: Clock) -> None:
+        self._partitions = partitions
+        self._deep_work = deep_work
+        self._clock = clock
+        directory = partitions.directory
+        self._cleaned_to = read_cleaner_checkpoint(directory.disk, directory.path)
+        self._uncleanable: dict[TopicPartition, str] = {}
+        """Logs whose compaction failed, and why: left alone until a restart, so that they cannot starve the others."""
+
+    async def run(self) -> None:
+        """Compact until nothing is due."""
+        while (chosen := self._dirtiest()) is not None:
+            await self._clean(chosen)
+
+    def _dirtiest(self) -> Candidate | None:
+        due: list[Candidate] = []
+        for replica in self._partitions:
+            if not replica.config.compacted or replica.log.failed or replica.partition in self._uncleanable:
+                continue
+            work = self._assess(replica)
+            if work.is_due(replica.config):
+                due.append(Candidate(replica, work))
+        return max(due, key=lambda each: (each.work.overdue, each.work.dirty_ratio), default=None)
+
+    def _assess(self, replica: Replica) -> Cleanable:
+        partition_log = replica.log
+        return cleanable(
+            [
+                SegmentFacts(segment.base_offset, segment.size, segment.first_timestamp, segment.max_timestamp)
+                for segment in partition_log.segments
+            ],
+            replica.config,
+            cleaned_to=self._cleaned_to.get(replica.partition),
+            start_offset=partition_log.start_offset,
+            end_offset=partition_log.end_offset,
+            upper=replica.last_stable_offset,
+            now_ms=self._clock.now_ms(),
+        )
+
+    async def _clean(self, candidate: Candidate) -> None:
+        replica, work = candidate
+        name = str(replica.partition)
+        request = CompactionRequest(
+            directory=replica.log.directory,
+            segments=work.segments,
+            first_dirty=work.first_dirty,
+            upper=work.upper,
+            now_ms=self._clock.now_ms(),
+            config=replica.config,
+            last_offsets={each.producer_id: each.last_offset for each in replica.log.producers},
+            dedupe_buffer_bytes=self._partitions.broker_config.log_cleaner_dedupe_buffer_size,
+        )
+        try:
+            result = await self._deep_work.compact(request)
+            self._install(replica, result)
+        except (KafkaError, OSError) as error:
+            log.error("compaction failed; this log is left as it is", partition=name, error=str(error))
+            self._uncleanable[replica.partition] = str(error)
+            return
+        stats = result.stats
+        log.info(
+            "compacted", partition=name, cleaned_to=result.cleaned_to, bytes_read=stats.bytes_read,
+            bytes_written=stats.bytes_written,
+        )  # fmt: skip
+        await asyncio.sleep(0)
+
+    def _install(self, replica: Replica, result: CompactionResult) -> None:
+        if replica.log.failed or not self._still_ours(replica):
+            return  # deleted or failed meanwhile: the cleaned files go with the directory
+        present = {segment.base_offset: segment for segment in replica.log.segments}
+        for replacement in result.replacements:
+            if not all(base in present for base in replacement.replaced):
+                # Retention took some of them meanwhile; the next round sees what is left.
+                self._partitions.directory.disk.remove(replacement.cleaned)
+                continue
+            replica.log.swap_segments([present[base] for base in replacement.replaced], [replacement.cleaned])
+        progressed = result.cleaned_to > self._cleaned_to.get(replica.partition, -1)
+        self._cleaned_to[replica.partition] = result.cleaned_to
+        known = {each.partition for each in self._partitions}
+        self._cleaned_to = {place: offset for place, offset in self._cleaned_to.items() if place in known}
+        directory = self._partitions.directory
+        write_cleaner_checkpoint(directory.disk, directory.path, self._cleaned_to)
+        if not progressed and not result.replacements:
+            self._uncleanable[replica.partition] = "no progress"
+
+    def _still_ours(self, replica: Replica) -> bool:
+        try:
+            return self._partitions.get(*replica.partition) is replica
+        except KafkaError:
+            return False

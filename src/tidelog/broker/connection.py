@@ -1,0 +1,311 @@
+"""One client socket: bytes in, whole frames to dispatch, answers out in request order.
+
+Raw non-blocking sockets on the event loop, without asyncio transports: reads go straight into our buffer, answers leave in
+the same wake-up that made them, and file slices leave by `sendfile`, none of which transports allow.
+
+Memory is bounded by design. A frame gets room as its bytes arrive. Answers queue as (file, position, length), not as bytes. A
+client that does not read its answers, or has too many requests in flight, is not read from: it stops only itself.
+"""
+
+import os
+import socket
+from asyncio import AbstractEventLoop
+from collections import deque
+from collections.abc import Callable, Sequence
+from struct import Struct
+from typing import Final, Protocol
+
+from tidelog.broker.buffers import BufferPool
+from tidelog.storage.log import Slice
+
+Part = bytes | Slice
+
+SMALL_BUFFER: Final = 32 * 1024
+SENDFILE_MIN: Final = 64 * 1024
+"""Below this, one pread and one send cost less than a sendfile."""
+WRITE_TURN: Final = 2 * 1024 * 1024
+"""Bytes one connection may send before the others get their turn."""
+MAX_GATHER: Final = 64
+
+_SIZE: Final = Struct(">i")
+_MIN_FRAME: Final = 8  # api key, version, correlation id
+
+
+class Answer:
+    """A place in the response order. Filled at once or later; it leaves when everything before it has left."""
+
+    __slots__ = ("parts",)
+
+    def __init__(self, parts: Sequence[Part] | None = None) -> None:
+        self.parts = parts
+
+
+class FrameHandler(Protocol):
+    def __call__(self, connection: "Connection", frame: memoryview, /) -> None: ...
+
+
+class Connection:
+    __slots__ = (
+        "_answers", "_buffer", "_closed", "_corked", "_dispatch", "_end", "_exclusive", "_loop", "_max_frame",
+        "_max_in_flight", "_on_close", "_out", "_pool", "_reading", "_small", "_sock", "_start", "_view", "_writing",
+        "bytes_in", "fd", "host", "last_active", "peer", "port",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        loop: AbstractEventLoop,
+        dispatch: FrameHandler,
+        pool: BufferPool,
+        *,
+        max_frame: int,
+        max_in_flight: int,
+        on_close: "Callable[[Connection, str], None]",
+    ) -> None:
+        self._sock = sock
+        self.fd = sock.fileno()
+        self._loop = loop
+        self._dispatch = dispatch
+        self._pool = pool
+        self._max_frame = max_frame
+        self._max_in_flight = max_in_flight
+        self._on_close = on_close
+        self._small = self._buffer = bytearray(SMALL_BUFFER)
+        self._view = memoryview(self._buffer)
+        self._start = self._end = 0
+        self._answers: deque[Answer] = deque()
+        self._out: deque[Part] = deque()
+        self._corked = self._writing = self._closed = self._exclusive = False
+        self._reading = True
+        self.bytes_in = 0
+        self.last_active = loop.time()
+        local, remote = sock.getsockname(), sock.getpeername()
+        # Where the client reached us: what Metadata tells it, unless advertised.listeners says otherwise.
+        self.host, self.port = str(local[0]), int(local[1])
+        self.peer = f"{remote[0]}:{remote[1]}"
+        loop.add_reader(self.fd, self._on_readable)
+
+    # -- in ---------------------------------------------------------------------------------------------------------
+
+    def _on_readable(self) -> None:
+        try:
+            count = self._sock.recv_into(self._view[self._end :])
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self.close(f"read failed: {error}")
+            return
+        if count == 0:
+            self.close("closed by the client")
+            return
+        self._end += count
+        self.bytes_in += count
+        self.last_active = self._loop.time()
+        self._process()
+
+    def _may_take(self) -> bool:
+        """Whether the client has earned another request: it reads its answers and has not too many in flight."""
+        return not (self._exclusive or self._writing or self._closed or len(self._answers) >= self._max_in_flight)
+
+    def _process(self) -> None:
+        """Dispatch every whole frame at hand, then send all their answers in one go."""
+        if self._corked or self._closed:
+            return
+        self._corked = True
+        while self._may_take():
+            available = self._end - self._start
+            if available < 4:
+                break
+            size = _SIZE.unpack_from(self._buffer, self._start)[0]
+            if not _MIN_FRAME <= size <= self._max_frame:
+                self.close(f"frame of {size} bytes; {_MIN_FRAME} to {self._max_frame} are allowed")
+                return
+            if available < size + 4:
+                break
+            begin = self._start + 4
+            self._start = begin + size
+            self._dispatch(self, self._view[begin : self._start])
+        self._corked = False
+        if self._closed:
+            return
+        self._make_room()
+        if self._out and not self._writing:
+            self._write()
+        self._watch_reading()
+
+    def _make_room(self) -> None:
+        """See to it that the unfinished frame can arrive whole, moving it to the front or to a bigger buffer if need be."""
+        start, end = self._start, self._end
+        left = end - start
+        if left == 0:
+            self._start = self._end = 0
+            if self._buffer is not self._small:
+                self._use(self._small)
+            return
+        wanted = _SIZE.unpack_from(self._buffer, start)[0] + 4 if left >= 4 else 4
+        if end < len(self._view) and start + wanted <= len(self._view):
+            return
+        if wanted <= SMALL_BUFFER and left <= SMALL_BUFFER:
+            target = self._small
+        elif wanted <= len(self._buffer):
+            target = self._buffer
+        elif start == 0 and end < len(self._view):
+            return  # a huge frame, still filling the room it was granted
+        else:
+            target = self._pool.take(wanted, received=left)
+        # Through bytes when source and target are one buffer: the two ranges may overlap.
+        target[:left] = bytes(self._view[start:end]) if target is self._buffer else self._view[start:end]
+        self._start, self._end = 0, left
+        self._use(target, until=wanted if target is not self._small else None)
+
+    def _use(self, buffer: bytearray, until: int | None = None) -> None:
+        old, self._buffer = self._buffer, buffer
+        whole = memoryview(buffer)
+        # Reading stops at the end of a big frame, so that what follows it never has to be moved.
+        self._view = whole if until is None else whole[:until]
+        if old is not self._small and old is not buffer:
+            self._pool.give_back(old)
+
+    def _watch_reading(self) -> None:
+        wanted = self._may_take()
+        if wanted != self._reading and not self._closed:
+            self._reading = wanted
+            if wanted:
+                self._loop.add_reader(self.fd, self._on_readable)
+                if self._start < self._end:
+                    # Later and not now: we may be deep inside another connection's request.
+                    self._loop.call_soon(self._process)
+            else:
+                self._loop.remove_reader(self.fd)
+
+    def begin_exclusive(self) -> None:
+        """Take no further request until `end_exclusive`: the one at hand must have its effect first."""
+        self._exclusive = True
+
+    def end_exclusive(self) -> None:
+        self._exclusive = False
+        if not self._corked:
+            self._watch_reading()
+
+    # -- out --------------------------------------------------------------------------------------------------------
+
+    def answer(self, parts: Sequence[Part]) -> None:
+        """Answer the request at hand, which may overtake nothing before it."""
+        if self._answers:
+            self._answers.append(Answer(parts))
+            return
+        self._out.extend(parts)
+        if not self._corked and not self._writing:
+            self._write()
+
+    def promise(self) -> Answer:
+        """Keep a place for an answer that comes later through `fulfil`."""
+        answer = Answer()
+        self._answers.append(answer)
+        return answer
+
+    def fulfil(self, answer: Answer, parts: Sequence[Part]) -> None:
+        answer.parts = parts
+        answers = self._answers
+        while answers and answers[0].parts is not None:
+            self._out.extend(answers.popleft().parts or ())
+        if self._closed or self._corked:
+            return
+        if self._out and not self._writing:
+            self._write()
+        self._watch_reading()
+
+    def _write(self) -> None:
+        out = self._out
+        budget = WRITE_TURN
+        try:
+            while out and budget > 0:
+                head = out[0]
+                budget -= self._write_bytes(head) if isinstance(head, bytes) else self._write_slice(head)
+        except (BlockingIOError, InterruptedError):
+            pass
+        except OSError as error:
+            self.close(f"write failed: {error}")
+        if self._closed or bool(out) == self._writing:
+            return
+        self._writing = bool(out)
+        if self._writing:
+            self._loop.add_writer(self.fd, self._write)
+        else:
+            self.last_active = self._loop.time()
+            self._loop.remove_writer(self.fd)
+        if not self._corked:
+            self._watch_reading()
+
+    def _write_bytes(self, head: bytes) -> int:
+        """One send for all bytes up to the next slice."""
+        out = self._out
+        if len(out) == 1:
+            sent = self._sock.send(head)
+            if sent == len(head):
+                out.clear()
+            else:
+                out[0] = head[sent:]
+            return sent
+        gathered: list[bytes] = []
+        for part in out:
+            if not isinstance(part, bytes) or len(gathered) == MAX_GATHER:
+                break
+            gathered.append(part)
+        # More follows at once: let the kernel fill the packet.
+        sent = self._sock.sendmsg(gathered, (), socket.MSG_MORE if len(gathered) < len(out) else 0)
+        left = sent
+        for part in gathered:
+            if left < len(part):
+                out[0] = part[left:]
+                break
+            left -= len(part)
+            out.popleft()
+        return sent
+
+    def _write_slice(self, piece: Slice) -> int:
+        if piece.length < SENDFILE_MIN:
+            data = piece.file.read(piece.position, piece.length)
+            if len(data) != piece.length:
+                raise OSError("a log segment shrank under a reader")
+            self._out[0] = data
+            return 0
+        sent = os.sendfile(self.fd, piece.file.fileno(), piece.position, min(piece.length, WRITE_TURN))
+        if sent == 0:
+            raise OSError("a log segment shrank under a reader")
+        if sent == piece.length:
+            self._out.popleft()
+        else:
+            self._out[0] = Slice(piece.file, piece.position + sent, piece.length - sent)
+        return sent
+
+    # -- end --------------------------------------------------------------------------------------------------------
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._answers or self._out or self._exclusive)
+
+    def close_after_sending(self) -> None:
+        """End the conversation with whatever is queued, as far as the socket takes it at once."""
+        if self._out and not self._writing:
+            self._write()
+        self.close("refused")
+
+    def close(self, reason: str) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        if self._reading:
+            self._loop.remove_reader(self.fd)
+        if self._writing:
+            self._loop.remove_writer(self.fd)
+        self._sock.close()
+        self._answers.clear()
+        self._out.clear()
+        if self._buffer is not self._small:
+            self._use(self._small)
+        self._on_close(self, reason)

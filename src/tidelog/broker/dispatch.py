@@ -1,0 +1,119 @@
+"""From a frame to its handler and back. Errors are translated here, once."""
+
+import asyncio
+from asyncio import AbstractEventLoop
+from collections.abc import Coroutine, Iterable
+from inspect import iscoroutine
+from struct import Struct
+from typing import Any, Final
+
+import msgspec
+import structlog
+
+from tidelog.broker.connection import Connection
+from tidelog.broker.requests import Context, Endpoint
+from tidelog.errors import ErrorCode, MalformedMessage
+from tidelog.wire.frames import decode_request_header, encode_response
+from tidelog.wire.messages import API
+from tidelog.wire.schema import Message, decode, encode
+
+API_VERSIONS: Final = 18
+
+_UNSUPPORTED: Final = Struct(">iih")
+
+log = structlog.get_logger("tidelog.broker")
+
+
+class Dispatcher:
+    def __init__(self, endpoints: Iterable[Endpoint], loop: AbstractEventLoop) -> None:
+        self.endpoints = {endpoint.api_key: endpoint for endpoint in endpoints}
+        self._loop = loop
+        self._running: set[asyncio.Task[None]] = set()
+
+    def __call__(self, connection: Connection, frame: memoryview) -> None:
+        try:
+            api_key, version, correlation_id, client_id, body = decode_request_header(frame)
+            context = Context(connection, api_key, version, correlation_id, client_id)
+            endpoint = self.endpoints.get(api_key)
+            if endpoint is None or not self._serves(endpoint, context):
+                self._refuse(context, endpoint)
+            elif endpoint.handle_raw is not None:
+                parts = endpoint.handle_raw(context, frame, body)
+                if parts is None:
+                    return
+                if iscoroutine(parts):
+                    self._run_exclusively(context, parts)
+                else:
+                    connection.answer(parts)  # type: ignore[arg-type]
+            else:
+                self._call(context, endpoint, frame, body)
+        except MalformedMessage as error:
+            log.warning("malformed request", peer=connection.peer, error=str(error))
+            connection.close("malformed request")
+        except Exception:
+            # Ours, not the client's: say so loudly, cost nobody else anything.
+            log.exception("request failed", peer=connection.peer)
+            connection.close("internal error")
+
+    def _serves(self, endpoint: Endpoint, context: Context) -> bool:
+        lowest = endpoint.min_version if endpoint.min_accepted is None else endpoint.min_accepted
+        return lowest <= context.version <= endpoint.max_version
+
+    def _call(self, context: Context, endpoint: Endpoint, frame: memoryview, body: int) -> None:
+        assert endpoint.handle is not None
+        # A copy: the coroutine outlives the connection's buffer, and these requests are small and rare.
+        request = decode(API[endpoint.api_key].request, context.version, memoryview(bytes(frame)), body)
+        reply = endpoint.handle(context, request)
+        if isinstance(reply, Message | bytes):
+            context.connection.answer([_frame(context, reply)])
+        else:
+            self._run_exclusively(context, self._answer_when_done(context, reply))
+
+    async def _answer_when_done(self, context: Context, reply: Coroutine[Any, Any, Message | bytes]) -> None:
+        message = await reply
+        if not context.connection.closed:
+            context.connection.answer([_frame(context, message)])
+
+    def _run_exclusively(self, context: Context, work: Coroutine[Any, Any, None]) -> None:
+        context.connection.begin_exclusive()
+        task = self._loop.create_task(self._guard(context, work))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+
+    async def _guard(self, context: Context, work: Coroutine[Any, Any, None]) -> None:
+        connection = context.connection
+        try:
+            await work
+        except MalformedMessage as error:
+            log.warning("malformed request", peer=connection.peer, error=str(error))
+            connection.close("malformed request")
+        except Exception:
+            log.exception("request failed", peer=connection.peer, api_key=context.api_key)
+            connection.close("internal error")
+        finally:
+            if not connection.closed:
+                connection.end_exclusive()
+
+    def _refuse(self, context: Context, endpoint: Endpoint | None) -> None:
+        """ApiVersions is answered in version 0, which every client can read; anything else ends the connection."""
+        connection = context.connection
+        if endpoint is not None and context.api_key == API_VERSIONS and endpoint.handle is not None:
+            request = API[API_VERSIONS].request()
+            readable = context._replace(version=0)
+            reply = endpoint.handle(readable, request)
+            assert isinstance(reply, Message)
+            refusal = msgspec.structs.replace(reply, error_code=int(ErrorCode.UNSUPPORTED_VERSION))
+            connection.answer([_frame(readable, refusal)])
+            return
+        log.warning(
+            "unsupported request", peer=connection.peer, api_key=context.api_key, version=context.version,
+            client_id=context.client_id,
+        )  # fmt: skip
+        # No schema is known for the answer, so it is just the error: correlation id and code, then the end.
+        connection.answer([_UNSUPPORTED.pack(6, context.correlation_id, ErrorCode.UNSUPPORTED_VERSION)])
+        connection.close_after_sending()
+
+
+def _frame(context: Context, message: Message | bytes) -> bytes:
+    body = message if isinstance(message, bytes) else encode(message, context.version)
+    return encode_response(context.api_key, context.version, context.correlation_id, body)

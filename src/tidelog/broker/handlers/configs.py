@@ -1,0 +1,204 @@
+"""Settings of topics and of this broker, read and changed while it runs.
+
+DescribeConfigs 1-4, IncrementalAlterConfigs 0-1, AlterConfigs 0-2, ListConfigResources 0-1. Broker settings that need a restart are
+read-only here. Not done: broker loggers, client metrics and groups have no settings yet.
+"""
+
+from collections.abc import Callable, Mapping
+
+from tidelog.broker.metadata import Metadata
+from tidelog.broker.partitions import Partitions
+from tidelog.broker.requests import Context, Endpoint
+from tidelog.cluster import controller
+from tidelog.cluster.image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage
+from tidelog.cluster.records import AnyRecord
+from tidelog.cluster.config_changes import Change, altered
+from tidelog.config import (
+    BROKER_SETTINGS,
+    TOPIC_SETTINGS,
+    Described,
+    Setting,
+    describe_broker,
+    describe_topic,
+    inherited_text,
+    render,
+    validate_broker_configs,
+)
+from tidelog.errors import InvalidRequest, KafkaError
+from tidelog.wire.messages.configs import (
+    AlterConfigsRequest,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+    ConfigResource,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResourceResponse,
+    IncrementalAlterConfigsResponse,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+
+CLIENT_METRICS_RESOURCE = 16
+"""What ListConfigResources 0 lists. There are none."""
+
+
+class ConfigsHandler:
+    def __init__(self, metadata: Metadata, partitions: Partitions) -> None:
+        self._metadata = metadata
+        self._partitions = partitions
+
+    def endpoints(self) -> list[Endpoint]:
+        return [
+            Endpoint(32, 1, 4, self.describe_configs),
+            Endpoint(44, 0, 1, self.incremental_alter_configs),
+            Endpoint(33, 0, 2, self.alter_configs),
+            Endpoint(74, 0, 1, self.list_config_resources),
+        ]
+
+    # -- read -------------------------------------------------------------------------------------------------------
+
+    def describe_configs(self, context: Context, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+        return DescribeConfigsResponse(results=tuple(self._describe(each, request) for each in request.resources))
+
+    def _describe(self, resource: DescribeConfigsResource, request: DescribeConfigsRequest) -> DescribeConfigsResult:
+        try:
+            described = self._described(resource.resource_type, resource.resource_name)
+        except KafkaError as error:
+            return DescribeConfigsResult(
+                error_code=error.code,
+                error_message=str(error),
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+                configs=(),
+            )
+        keys = resource.configuration_keys
+        return DescribeConfigsResult(
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+            configs=tuple(_result(each, request) for each in described if keys is None or each.name in keys),
+        )
+
+    def _described(self, resource_type: int, name: str) -> tuple[Described, ...]:
+        image = self._metadata.image
+        if resource_type == TOPIC_RESOURCE:
+            controller.check_topic_name(name)
+            controller.known_topic(image, name)
+            return describe_topic(self._partitions.broker_config, image.topic_config(name))
+        self._check_broker(resource_type, name)
+        if name == "":
+            overrides = image.configs.get((BROKER_RESOURCE, ""), {})
+            return tuple(each for each in describe_broker(self._partitions.broker_config) if each.name in overrides)
+        return describe_broker(self._partitions.broker_config)
+
+    def _check_broker(self, resource_type: int, name: str) -> None:
+        if resource_type != BROKER_RESOURCE:
+            raise InvalidRequest(f"resources of type {resource_type} have no settings here; topics (2) and brokers (4) have")
+        node_id = self._partitions.broker_config.node_id
+        if name not in ("", str(node_id)):
+            raise InvalidRequest(f"this is broker {node_id}, not {name!r}")
+
+    def list_config_resources(
+        self, context: Context, request: ListConfigResourcesRequest
+    ) -> ListConfigResourcesResponse:
+        types = request.resource_types or (TOPIC_RESOURCE, BROKER_RESOURCE, CLIENT_METRICS_RESOURCE)
+        if context.version == 0:
+            types = (CLIENT_METRICS_RESOURCE,)
+        found: list[ConfigResource] = []
+        if TOPIC_RESOURCE in types:
+            found.extend(
+                ConfigResource(resource_name=name, resource_type=TOPIC_RESOURCE) for name in self._metadata.image.topics
+            )
+        if BROKER_RESOURCE in types:
+            node_id = str(self._partitions.broker_config.node_id)
+            found.append(ConfigResource(resource_name=node_id, resource_type=BROKER_RESOURCE))
+        return ListConfigResourcesResponse(config_resources=tuple(found))
+
+    # -- change -----------------------------------------------------------------------------------------------------
+
+    async def incremental_alter_configs(
+        self, context: Context, request: IncrementalAlterConfigsRequest
+    ) -> IncrementalAlterConfigsResponse:
+        responses = []
+        for resource in request.resources:
+            changes = [Change(each.name, each.config_operation, each.value) for each in resource.configs]
+            error = await self._alter(resource.resource_type, resource.resource_name, changes, request.validate_only)
+            responses.append(
+                IncrementalAlterConfigsResourceResponse(
+                    error_code=error.code if error else 0,
+                    error_message=str(error) if error else None,
+                    resource_type=resource.resource_type,
+                    resource_name=resource.resource_name,
+                )
+            )
+        return IncrementalAlterConfigsResponse(responses=tuple(responses))
+
+    async def alter_configs(self, context: Context, request: AlterConfigsRequest) -> AlterConfigsResponse:
+        responses = []
+        for resource in request.resources:
+            whole = {each.name: each.value for each in resource.configs}
+            error = await self._alter(resource.resource_type, resource.resource_name, whole, request.validate_only)
+            responses.append(
+                AlterConfigsResourceResponse(
+                    error_code=error.code if error else 0,
+                    error_message=str(error) if error else None,
+                    resource_type=resource.resource_type,
+                    resource_name=resource.resource_name,
+                )
+            )
+        return AlterConfigsResponse(responses=tuple(responses))
+
+    async def _alter(
+        self, resource_type: int, name: str, wish: list[Change] | Mapping[str, str | None], validate_only: bool
+    ) -> KafkaError | None:
+        """A list of changes is applied to what is there; a mapping replaces it."""
+
+        def decide(image: MetadataImage) -> list[AnyRecord]:
+            present = image.configs.get((resource_type, name), {})
+            if isinstance(wish, list):
+                wanted = altered(present, wish, self._settings(resource_type), self._inherited(resource_type))
+            else:
+                wanted = {key: value for key, value in wish.items() if value is not None}
+            if resource_type == TOPIC_RESOURCE:
+                return controller.alter_topic_config(image, name, wanted)
+            self._check_broker(resource_type, name)
+            validate_broker_configs(wanted)
+            return controller.config_changes(resource_type, name, present, wanted)
+
+        try:
+            if validate_only:
+                decide(self._metadata.image)
+            else:
+                await self._metadata.change(decide)
+        except KafkaError as error:
+            return error
+        return None
+
+    def _settings(self, resource_type: int) -> Mapping[str, Setting]:
+        return TOPIC_SETTINGS if resource_type == TOPIC_RESOURCE else BROKER_SETTINGS
+
+    def _inherited(self, resource_type: int) -> Callable[[str], str | None]:
+        broker = self._partitions.broker_config
+        if resource_type == TOPIC_RESOURCE:
+            return lambda key: inherited_text(key, broker)
+        return lambda key: render(getattr(broker, BROKER_SETTINGS[key].attribute))
+
+
+def _result(each: Described, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+    return DescribeConfigsResourceResult(
+        name=each.name,
+        value=each.value,
+        read_only=each.read_only,
+        config_source=each.source,
+        is_sensitive=each.sensitive,
+        synonyms=tuple(
+            DescribeConfigsSynonym(name=synonym.name, value=synonym.value, source=synonym.source)
+            for synonym in (each.synonyms if request.include_synonyms else ())
+        ),
+        config_type=each.type,
+        documentation=each.doc if request.include_documentation else None,
+    )

@@ -1,0 +1,183 @@
+"""Fetch: file slices from the log to the socket, untouched.
+
+Versions 4-18: sessions from 7, leader epochs from 9, zstd from 10, topic ids from 13. Long polls are parked once and woken by
+the append. Both isolation levels are served: nothing is ever aborted while there are no transactions.
+Not done: replica_id is ignored (followers come with the cluster); fetches are never redirected to another replica.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from tidelog.broker.connection import Part
+from tidelog.broker.fetch_sessions import FetchSessions, Key, Session, Wanted
+from tidelog.broker.partitions import Partitions
+from tidelog.broker.requests import Context, Endpoint, Later, RawReply
+from tidelog.broker.waiting import ParkedFetch, Waiting
+from tidelog.cluster.replica import Replica
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.storage.log import Slice
+from tidelog.wire.fetch_fast import FetchedPartition, FetchedTopic, decode_fetch, encode_fetch_response
+from tidelog.wire.messages.data import EpochEndOffset, FetchRequest
+
+READ_COMMITTED = 1
+FIRST_VERSION_WITH_IDS = 13
+NOTHING_ABORTED: tuple[()] = ()
+
+
+class FetchHandler:
+    def __init__(self, partitions: Partitions, waiting: Waiting, sessions: FetchSessions, max_bytes: int) -> None:
+        self._partitions = partitions
+        self._waiting = waiting
+        self._sessions = sessions
+        self._max_bytes = max_bytes
+
+    def endpoints(self) -> list[Endpoint]:
+        return [Endpoint(1, 4, 18, handle_raw=self.fetch)]
+
+    def fetch(self, context: Context, frame: memoryview, body: int) -> RawReply:
+        request = decode_fetch(frame, body, context.version)
+        try:
+            session, wanted = self._sessions.open(request, uses_ids=context.version >= FIRST_VERSION_WITH_IDS)
+        except KafkaError as error:
+            return encode_fetch_response(context.version, context.correlation_id, 0, error.code, 0, ())
+        attempt = Attempt(context, request, session, list(wanted))
+        done = self._read(attempt)
+        if done or request.max_wait_ms <= 0 or not attempt.replicas:
+            return attempt.encode()
+        later = Later(context.connection)
+
+        def retry(time_is_up: bool) -> bool:
+            if context.connection.closed:
+                return True
+            if not self._read(attempt) and not time_is_up:
+                return False
+            later.fulfil(attempt.encode())
+            return True
+
+        self._waiting.park_fetch(ParkedFetch(attempt.replicas, retry), request.max_wait_ms / 1000)
+        return None
+
+    def _read(self, attempt: "Attempt") -> bool:
+        """Read every wanted partition within the request's limits. True when that is worth an answer now."""
+        request = attempt.request
+        left = min(max(request.max_bytes, 0), self._max_bytes)
+        results: list[FetchedPartition] = []
+        replicas: list[Replica] = []
+        found = 0
+        failed = False
+        for wanted in attempt.wanted:
+            try:
+                replica = self._partitions.find(*wanted.key)
+                replicas.append(replica)
+                fetched = _read_one(replica, wanted, left, request.isolation_level, nothing_yet=found == 0)
+            except KafkaError as error:
+                failed = True
+                fetched = _failure(wanted.key[2], error.code)
+            except OSError:
+                failed = True
+                fetched = _failure(wanted.key[2], ErrorCode.KAFKA_STORAGE_ERROR)
+            results.append(fetched)
+            if fetched.records is not None:
+                found += fetched.records.length
+                left -= fetched.records.length
+            elif fetched.diverging_epoch is not None:
+                failed = True
+        attempt.results = results
+        attempt.replicas = replicas
+        return failed or found >= request.min_bytes or request.min_bytes <= 0
+
+
+class Attempt:
+    """One fetch request while it is being answered."""
+
+    __slots__ = ("context", "replicas", "request", "results", "session", "wanted")
+
+    def __init__(self, context: Context, request: FetchRequest, session: Session | None, wanted: list[Wanted]) -> None:
+        self.context = context
+        self.request = request
+        self.session = session
+        self.wanted = wanted
+        self.replicas: Sequence[Replica] = ()
+        self.results: Sequence[FetchedPartition] = ()
+
+    def encode(self) -> list[Part]:
+        session = self.session
+        told: Iterable[tuple[Wanted, FetchedPartition]] = zip(self.wanted, self.results, strict=True)
+        if session is not None:
+            told = self._news(session, told)
+        topics: dict[tuple[str, object], FetchedTopic] = {}
+        for wanted, result in told:
+            name, topic_id, _ = wanted.key
+            topic = topics.get((name, topic_id))
+            if topic is None:
+                topic = topics[name, topic_id] = FetchedTopic(name, topic_id, [])
+            topic.partitions.append(result)
+        session_id = 0 if session is None else session.session_id
+        return encode_fetch_response(
+            self.context.version, self.context.correlation_id, 0, 0, session_id, tuple(topics.values())
+        )
+
+    def _news(
+        self, session: Session, results: Iterable[tuple[Wanted, FetchedPartition]]
+    ) -> list[tuple[Wanted, FetchedPartition]]:
+        """All of it when the session opens; afterwards only what the client does not know yet."""
+        opening = self.request.session_epoch == 0
+        news: list[tuple[Wanted, FetchedPartition]] = []
+        served: list[Key] = []
+        for wanted, result in results:
+            changed = result.high_watermark != wanted.told_watermark or result.log_start_offset != wanted.told_start
+            if result.records is not None:
+                served.append(wanted.key)
+            elif not (opening or changed or result.error_code or result.diverging_epoch is not None):
+                continue
+            # An error is told again and again until the client acts on it.
+            wanted.told_watermark = -2 if result.error_code else result.high_watermark
+            wanted.told_start = result.log_start_offset
+            news.append((wanted, result))
+        session.served(served)
+        return news
+
+
+def _read_one(replica: Replica, wanted: Wanted, left: int, isolation: int, *, nothing_yet: bool) -> FetchedPartition:
+    if wanted.current_leader_epoch != -1:
+        replica.check_epoch(wanted.current_leader_epoch)
+    diverging = _divergence(replica, wanted) if wanted.last_fetched_epoch >= 0 else None
+    records: Slice | None = None
+    watermark = replica.high_watermark
+    if diverging is None and (wanted.offset != watermark or replica.log.failed):
+        limit = min(wanted.max_bytes, left)
+        if limit > 0 or nothing_yet:
+            # Only the first partition with data may exceed the limits, by one batch, so that a reader always gets on.
+            records = replica.read(wanted.offset, max(limit, 0), min_one=nothing_yet)
+            if records.length == 0:
+                records = None
+    return FetchedPartition(
+        partition=wanted.key[2],
+        error_code=0,
+        high_watermark=watermark,
+        last_stable_offset=replica.last_stable_offset,
+        log_start_offset=replica.log.start_offset,
+        diverging_epoch=diverging,
+        aborted_transactions=NOTHING_ABORTED if isolation == READ_COMMITTED else None,
+        records=records,
+    )
+
+
+def _divergence(replica: Replica, wanted: Wanted) -> EpochEndOffset | None:
+    """Where the client's history leaves ours, if it does: it must truncate before it can read on."""
+    epoch, end = replica.log.epochs.end_offset_for(wanted.last_fetched_epoch, replica.log.end_offset)
+    if epoch == wanted.last_fetched_epoch and end >= wanted.offset:
+        return None
+    return EpochEndOffset(epoch=epoch, end_offset=end)
+
+
+def _failure(partition: int, code: ErrorCode) -> FetchedPartition:
+    return FetchedPartition(
+        partition=partition,
+        error_code=code,
+        high_watermark=-1,
+        last_stable_offset=-1,
+        log_start_offset=-1,
+        diverging_epoch=None,
+        aborted_transactions=None,
+        records=None,
+    )

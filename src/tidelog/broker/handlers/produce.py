@@ -1,0 +1,197 @@
+"""Produce: batches from the socket to the log, untouched.
+
+Versions: 3-13 work; 0-2 are advertised only because kcat stops compressing when the minimum is higher.
+acks=0 is never answered (an error closes the connection, as in Kafka); acks=1 is answered after the write; acks=all after the
+records are visible: on disk with flush.on.ack, in the page cache without.
+Not done: transactional batches are refused until transactions exist.
+"""
+
+from tidelog.broker.deep_work import DeepWork
+from tidelog.broker.flusher import Flusher
+from tidelog.broker.partitions import Partitions
+from tidelog.broker.requests import Context, Endpoint, Later, RawReply
+from tidelog.broker.waiting import ParkedProduce, Waiting
+from tidelog.clock import Clock
+from tidelog.cluster.replica import Replica
+from tidelog.errors import CorruptMessage, ErrorCode, KafkaError
+from tidelog.ids import Offset
+from tidelog.storage.validation import needs_preparation
+from tidelog.wire.messages.data import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    TopicProduceResponse,
+)
+from tidelog.wire.produce_fast import decode_produce, encode_produce_response
+from tidelog.wire.record_batch import HEADER_SIZE, read_header
+
+ACKS_ALL = -1
+
+
+class ProduceHandler:
+    def __init__(
+        self,
+        partitions: Partitions,
+        waiting: Waiting,
+        flusher: Flusher,
+        deep_work: DeepWork,
+        clock: Clock,
+    ) -> None:
+        self._partitions = partitions
+        self._waiting = waiting
+        self._flusher = flusher
+        self._deep_work = deep_work
+        self._clock = clock
+
+    def endpoints(self) -> list[Endpoint]:
+        return [Endpoint(0, 0, 13, handle_raw=self.produce, min_accepted=3)]
+
+    def produce(self, context: Context, frame: memoryview, body: int) -> RawReply:
+        request = decode_produce(frame, body, context.version)
+        targets = self._targets(request)
+        if any(isinstance(target, Replica) and _is_deep(target, data) for target, data in targets):
+            own = decode_produce(memoryview(bytes(frame)), body, context.version)
+            return self._produce_deep(context, own, self._targets(own))
+        return self._append(context, request, targets, {})
+
+    async def _produce_deep(self, context: Context, request: ProduceRequest, targets: "Targets") -> None:
+        """Decoding megabytes in this thread would hold up everyone, so a worker process does it. The connection waits:
+        the batch behind this one may carry the next sequence number."""
+        prepared: dict[int, bytes | KafkaError] = {}
+        for position, (target, data) in enumerate(targets):
+            if isinstance(target, Replica) and _is_deep(target, data):
+                try:
+                    prepared[position] = await self._deep_work.prepare(bytes(data.records or b""), target.config)
+                except KafkaError as error:
+                    prepared[position] = error
+        parts = self._append(context, request, targets, prepared)
+        if parts is not None:
+            context.connection.answer(parts)
+
+    def _targets(self, request: ProduceRequest) -> "Targets":
+        targets: Targets = []
+        for topic in request.topic_data:
+            for data in topic.partition_data:
+                try:
+                    targets.append((self._partitions.find(topic.name, topic.topic_id, data.index), data))
+                except KafkaError as error:
+                    targets.append((error, data))
+        return targets
+
+    def _append(
+        self, context: Context, request: ProduceRequest, targets: "Targets", prepared: "Prepared"
+    ) -> list[bytes] | None:
+        acks = request.acks
+        now_ms = self._clock.now_ms()
+        results: list[PartitionProduceResponse] = []
+        waits: list[tuple[Replica, Offset]] = []
+        for position, (target, data) in enumerate(targets):
+            try:
+                if isinstance(target, KafkaError):
+                    raise target
+                results.append(self._append_one(request, target, data, now_ms, prepared.get(position), waits))
+            except KafkaError as error:
+                results.append(_failure(data.index, error.code, str(error)))
+            except OSError as error:
+                results.append(_failure(data.index, ErrorCode.KAFKA_STORAGE_ERROR, f"the disk refused the write: {error}"))
+        if acks == 0:
+            if any(result.error_code for result in results):
+                context.connection.close("an acks=0 produce failed, and closing is the only way to say so")
+            return None
+        if acks == ACKS_ALL and waits:
+            later = Later(context.connection)
+
+            def done(parked: ParkedProduce) -> None:
+                later.fulfil(_encode(context, request, _settled(results, targets, waits, parked)))
+
+            self._waiting.park_produce(waits, max(request.timeout_ms, 0) / 1000, done)
+            return None
+        return _encode(context, request, results)
+
+    def _append_one(
+        self,
+        request: ProduceRequest,
+        replica: Replica,
+        data: PartitionProduceData,
+        now_ms: int,
+        prepared: bytes | KafkaError | None,
+        waits: list[tuple[Replica, Offset]],
+    ) -> PartitionProduceResponse:
+        acks = request.acks
+        if acks not in (ACKS_ALL, 0, 1):
+            raise KafkaError(f"acks={acks} is not one of -1, 0 and 1", ErrorCode.INVALID_REQUIRED_ACKS)
+        if request.transactional_id is not None:
+            raise KafkaError("this broker does not support transactions", ErrorCode.INVALID_TXN_STATE)
+        if isinstance(prepared, KafkaError):
+            raise prepared
+        records = data.records if prepared is None else prepared
+        if records is None:
+            raise CorruptMessage("no records")
+        appended = replica.append(records, acks=acks, now_ms=now_ms, prepared=prepared is not None)
+        log = replica.log
+        if log.config.flush_on_ack and not appended.duplicate:
+            self._flusher.mark(replica)
+        if acks == ACKS_ALL and replica.high_watermark <= appended.last_offset:
+            waits.append((replica, Offset(appended.last_offset + 1)))
+        return PartitionProduceResponse(
+            index=data.index,
+            base_offset=appended.base_offset,
+            log_append_time_ms=appended.append_time_ms,
+            log_start_offset=log.start_offset,
+        )
+
+
+Targets = list[tuple[Replica | KafkaError, PartitionProduceData]]
+Prepared = dict[int, bytes | KafkaError]
+
+INLINE_MAX = 16 * 1024
+"""A batch up to this size is decoded faster here than it travels to a worker process and back."""
+
+
+def _is_deep(replica: Replica, data: PartitionProduceData) -> bool:
+    config = replica.log.config
+    if config.compression_type == "producer" and not config.compacted:
+        return False
+    records = data.records
+    if records is None or len(records) < HEADER_SIZE:
+        return False
+    return len(records) > INLINE_MAX and needs_preparation(read_header(records), config)
+
+
+def _failure(index: int, code: ErrorCode, message: str) -> PartitionProduceResponse:
+    return PartitionProduceResponse(index=index, error_code=code, base_offset=-1, error_message=message)
+
+
+def _settled(
+    results: list[PartitionProduceResponse],
+    targets: Targets,
+    waits: list[tuple[Replica, Offset]],
+    parked: ParkedProduce,
+) -> list[PartitionProduceResponse]:
+    """The results as they stand after waiting: a partition whose records did not become visible is not acknowledged."""
+    needed = dict(waits)
+    settled = list(results)
+    for position, (target, data) in enumerate(targets):
+        if not isinstance(target, Replica) or settled[position].error_code or target not in needed:
+            continue
+        if target in parked.failed:
+            settled[position] = _failure(data.index, ErrorCode.KAFKA_STORAGE_ERROR, "the disk failed before the records were safe")
+        elif target.high_watermark < needed[target]:
+            settled[position] = _failure(data.index, ErrorCode.REQUEST_TIMED_OUT, "the records were not safe in time")
+    return settled
+
+
+def _encode(context: Context, request: ProduceRequest, results: list[PartitionProduceResponse]) -> list[bytes]:
+    responses: list[TopicProduceResponse] = []
+    position = 0
+    for topic in request.topic_data:
+        count = len(topic.partition_data)
+        responses.append(
+            TopicProduceResponse(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partition_responses=tuple(results[position : position + count]),
+            )
+        )
+        position += count
+    return [encode_produce_response(context.version, context.correlation_id, responses)]

@@ -1,0 +1,183 @@
+"""Topics come, grow and go.
+
+CreateTopics 2-7, DeleteTopics 1-6 (by id from 6), CreatePartitions 0-3. A topic is usable when its creation is answered.
+Not done: `timeout_ms` is not needed, since nothing here waits for another node.
+"""
+
+from collections.abc import Callable, Sequence
+from uuid import UUID
+
+from tidelog.broker.metadata import Metadata
+from tidelog.broker.partitions import Partitions
+from tidelog.broker.requests import Context, Endpoint
+from tidelog.cluster import controller
+from tidelog.cluster.image import MetadataImage
+from tidelog.cluster.records import AnyRecord
+from tidelog.config import describe_topic
+from tidelog.errors import ErrorCode, InvalidConfig, InvalidRequest, KafkaError, UnknownTopicId
+from tidelog.ids import NO_TOPIC_ID, TopicId
+from tidelog.wire.messages.admin import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+
+BROKER_DEFAULT = -1
+
+
+class TopicsHandler:
+    def __init__(
+        self, metadata: Metadata, partitions: Partitions, new_topic_id: Callable[[], UUID], brokers: Sequence[int]
+    ) -> None:
+        self._metadata = metadata
+        self._partitions = partitions
+        self._new_topic_id = new_topic_id
+        self._brokers = brokers
+
+    def endpoints(self) -> list[Endpoint]:
+        return [
+            Endpoint(19, 2, 7, self.create_topics),
+            Endpoint(20, 1, 6, self.delete_topics),
+            Endpoint(37, 0, 3, self.create_partitions),
+        ]
+
+    # -- create -----------------------------------------------------------------------------------------------------
+
+    async def create_topics(self, context: Context, request: CreateTopicsRequest) -> CreateTopicsResponse:
+        names = [topic.name for topic in request.topics]
+        results = []
+        for topic in request.topics:
+            try:
+                if names.count(topic.name) > 1:
+                    raise InvalidRequest(f"topic {topic.name!r} is in the request more than once")
+                results.append(await self._create(topic, request.validate_only))
+            except KafkaError as error:
+                results.append(
+                    CreatableTopicResult(name=topic.name, error_code=error.code, error_message=str(error), configs=())
+                )
+        return CreateTopicsResponse(topics=tuple(results))
+
+    async def auto_create(self, name: str) -> None:
+        """For Metadata: what cannot be created is answered there as unknown."""
+        wish = CreatableTopic(
+            name=name, num_partitions=BROKER_DEFAULT, replication_factor=BROKER_DEFAULT, assignments=(), configs=()
+        )
+        try:
+            await self._create(wish, validate_only=False)
+        except KafkaError:
+            return
+
+    async def _create(self, topic: CreatableTopic, validate_only: bool) -> CreatableTopicResult:
+        config = self._partitions.broker_config
+        configs = {}
+        for each in topic.configs:
+            if each.value is None:
+                raise InvalidConfig(f"config {each.name!r} has no value")
+            configs[each.name] = each.value
+        if topic.assignments and (topic.num_partitions, topic.replication_factor) != (BROKER_DEFAULT, BROKER_DEFAULT):
+            raise InvalidRequest("give either assignments or numbers of partitions and replicas, not both")
+        count = config.num_partitions if topic.num_partitions == BROKER_DEFAULT else topic.num_partitions
+        factor = topic.replication_factor
+        topic_id = self._new_topic_id()
+
+        def decide(image: MetadataImage) -> list[AnyRecord]:
+            return controller.create_topic(
+                image,
+                topic.name,
+                topic_id=topic_id,
+                brokers=self._brokers,
+                partitions=count,
+                replication_factor=config.default_replication_factor if factor == BROKER_DEFAULT else factor,
+                assignments={each.partition_index: each.broker_ids for each in topic.assignments},
+                configs=configs,
+            )
+
+        image = self._metadata.image
+        if validate_only:
+            image = image.apply(decide(image))
+        else:
+            image = await self._metadata.change(decide)
+        created = image.topics[topic.name]
+        return CreatableTopicResult(
+            name=topic.name,
+            topic_id=NO_TOPIC_ID if validate_only else TopicId(created.topic_id),
+            num_partitions=len(created.partitions),
+            replication_factor=len(created.partitions[0].replicas),
+            configs=tuple(
+                CreatableTopicConfigs(
+                    name=each.name,
+                    value=each.value,
+                    read_only=each.read_only,
+                    config_source=each.source,
+                    is_sensitive=each.sensitive,
+                )
+                for each in describe_topic(config, configs)
+            ),
+        )
+
+    # -- delete -----------------------------------------------------------------------------------------------------
+
+    async def delete_topics(self, context: Context, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+        wanted = request.topics or tuple(
+            DeleteTopicState(name=name, topic_id=NO_TOPIC_ID) for name in request.topic_names
+        )
+        return DeleteTopicsResponse(responses=tuple([await self._delete(state) for state in wanted]))
+
+    async def _delete(self, state: DeleteTopicState) -> DeletableTopicResult:
+        image = self._metadata.image
+        name = state.name
+        topic_id = state.topic_id
+        try:
+            if not self._partitions.broker_config.delete_topic_enable:
+                raise KafkaError("delete.topic.enable is false", ErrorCode.TOPIC_DELETION_DISABLED)
+            if name is not None and topic_id != NO_TOPIC_ID:
+                raise InvalidRequest("give a topic's name or its id, not both")
+            if name is None:
+                name = image.names_by_id.get(topic_id)
+                if name is None:
+                    raise UnknownTopicId(f"there is no topic with id {topic_id}")
+            else:
+                topic_id = TopicId(controller.known_topic(image, name).topic_id)
+            await self._metadata.change(lambda image: controller.delete_topic(image, name))
+        except KafkaError as error:
+            return DeletableTopicResult(
+                name=name, topic_id=topic_id, error_code=error.code, error_message=str(error)
+            )
+        return DeletableTopicResult(name=name, topic_id=topic_id)
+
+    # -- grow -------------------------------------------------------------------------------------------------------
+
+    async def create_partitions(self, context: Context, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
+        results = []
+        for topic in request.topics:
+            try:
+                await self._grow(topic, request.validate_only)
+                results.append(CreatePartitionsTopicResult(name=topic.name))
+            except KafkaError as error:
+                results.append(
+                    CreatePartitionsTopicResult(name=topic.name, error_code=error.code, error_message=str(error))
+                )
+        return CreatePartitionsResponse(results=tuple(results))
+
+    async def _grow(self, topic: CreatePartitionsTopic, validate_only: bool) -> None:
+        assignments = None if topic.assignments is None else [each.broker_ids for each in topic.assignments]
+
+        def decide(image: MetadataImage) -> list[AnyRecord]:
+            return controller.create_partitions(
+                image, topic.name, total=topic.count, brokers=self._brokers, assignments=assignments
+            )
+
+        if validate_only:
+            decide(self._metadata.image)
+        else:
+            await self._metadata.change(decide)

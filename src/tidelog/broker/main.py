@@ -1,0 +1,85 @@
+"""Running a broker as a process: event loop, signals, logs, limits."""
+
+import asyncio
+import logging
+import resource
+import signal
+import sys
+
+import structlog
+import uvloop
+
+from tidelog import __version__
+from tidelog.broker.node import Node
+from tidelog.config import BrokerConfig
+from tidelog.errors import KafkaError
+from tidelog.storage.disk import DiskLocked
+
+
+
+def run(config: BrokerConfig) -> int:
+    """Serve until SIGINT or SIGTERM. The exit code: 0 after a clean stop, 1 if it could not start."""
+    configure_logs(logging.INFO)
+    raise_descriptor_limit()
+    try:
+        uvloop.run(_serve(config))
+    except DiskLocked as error:
+        print(f"tidelog: {error}. Stop that broker, or give this one another --data-dir.", file=sys.stderr)
+        return 1
+    except KafkaError as error:
+        print(f"tidelog: cannot start: {error}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        print(f"tidelog: cannot start: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+async def _serve(config: BrokerConfig) -> None:
+    loop = asyncio.get_running_loop()
+    stopped = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stopped.set)
+    node = Node(config)
+    await node.start()
+    announce(node)
+    await stopped.wait()
+    print("stopping ...", flush=True)
+    await node.stop()
+
+
+def announce(node: Node) -> None:
+    host, port = node.addresses[0]
+    shown = f"[{host}]" if ":" in host else host
+    topics = len(node.metadata.image.topics)
+    print(
+        f"tidelog {__version__} is ready on {shown}:{port}  (node {node.config.node_id}, {topics} topics, "
+        f"data in {node.directory.path})\n"
+        f"\n"
+        f"  try:  echo 'hello' | tidelog produce greetings -b {shown}:{port}\n"
+        f"        tidelog consume greetings --from-beginning -b {shown}:{port}\n"
+        f"        tidelog topic describe greetings -b {shown}:{port}\n"
+        f"  stop: Ctrl-C",
+        flush=True,
+    )
+
+
+def raise_descriptor_limit() -> None:
+    """A log is three files a segment and a client one socket; the usual soft limit of 1,024 is soon too low."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def configure_logs(level: int) -> None:
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=False),
+            structlog.processors.format_exc_info,
+            structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=False,
+    )

@@ -1,0 +1,160 @@
+"""The wiring: every part of a broker is made and handed its neighbours here, and nowhere else."""
+
+import asyncio
+import secrets
+import shutil
+from random import Random
+from typing import Final
+from uuid import UUID, uuid4
+
+import structlog
+
+from tidelog.broker.advertised import Advertised
+from tidelog.broker.background import Background
+from tidelog.broker.cleaner import Cleaner
+from tidelog.broker.deep_work import DeepWork
+from tidelog.broker.dispatch import Dispatcher
+from tidelog.broker.fetch_sessions import FetchSessions
+from tidelog.broker.flusher import Flusher
+from tidelog.broker.handlers.cluster import ClusterHandler
+from tidelog.broker.handlers.configs import ConfigsHandler
+from tidelog.broker.handlers.fetch import FetchHandler
+from tidelog.broker.handlers.inspection import InspectionHandler
+from tidelog.broker.handlers.offsets import OffsetsHandler
+from tidelog.broker.handlers.produce import ProduceHandler
+from tidelog.broker.handlers.producer_ids import ProducerIdsHandler
+from tidelog.broker.handlers.topics import TopicsHandler
+from tidelog.broker.listener import Listeners
+from tidelog.broker.metadata import Metadata
+from tidelog.broker.partitions import Partitions
+from tidelog.broker.requests import Endpoint
+from tidelog.broker.waiting import Waiting
+from tidelog.clock import Clock, SystemClock
+from tidelog.cluster.image import MetadataImage
+from tidelog.cluster.metadata_log import METADATA_CONFIG, METADATA_PARTITION, MetadataLog
+from tidelog.cluster.replica import Replica
+from tidelog.config import BrokerConfig
+from tidelog.ids import NO_TOPIC_ID
+from tidelog.storage.disk import RealDisk
+from tidelog.storage.log_dir import LogDir
+
+DRAIN_SECONDS: Final = 5.0
+
+log = structlog.get_logger("tidelog.broker")
+
+
+class Node:
+    """One broker process: started, serving, stopped."""
+
+    def __init__(self, config: BrokerConfig, clock: Clock | None = None) -> None:
+        self.config = config
+        self.clock = clock or SystemClock()
+        self.addresses: list[tuple[str, int]] = []
+        self.endpoints: list[Endpoint] = []
+
+    async def start(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.directory = LogDir.open(
+            RealDisk(),
+            self.config.log_dirs[0],
+            cluster_id=self.config.cluster_id,
+            new_id=_new_uuid,
+            node_id=self.config.node_id,
+        )
+        try:
+            self.partitions = Partitions(self.directory, self.config, self.clock)
+            self.waiting = Waiting(loop)
+            self.flusher = Flusher(loop, self._on_sync_error)
+            self.deep_work = DeepWork(loop)
+            self.metadata = self._load_metadata()
+            await self._host_everything()
+            self.cleaner = Cleaner(self.partitions, self.deep_work, self.clock)
+            self.dispatcher = Dispatcher(self._make_endpoints(), loop)
+            self.listeners = Listeners(loop, self.config, self.dispatcher)
+            self.background = Background(self.partitions, self.listeners, self.cleaner, self.clock)
+            self.addresses = self.listeners.bind()
+        except BaseException:
+            self.directory.close(clean=False)
+            raise
+        self.listeners.start()
+        self.background.start()
+
+    def _load_metadata(self) -> Metadata:
+        now_ms = self.clock.now_ms()
+        place, config = METADATA_PARTITION, METADATA_CONFIG
+        if self.directory.has_log(place):
+            stored = self.directory.open_log(place, NO_TOPIC_ID, config, now_ms=now_ms)
+        else:
+            stored = self.directory.create_log(place, NO_TOPIC_ID, config, now_ms=now_ms)
+        metadata_log = MetadataLog(stored)
+        image = metadata_log.replay(MetadataImage(self.directory.cluster_id))
+        for topic_id, name in metadata_log.removed_topics.items():
+            self.directory.delete_leftovers(name, topic_id)
+        metadata_log.snapshot_if_worthwhile(image, now_ms=now_ms)
+        metadata = Metadata(metadata_log, image, self.clock)
+        metadata.subscribe(self.partitions.follow)
+        return metadata
+
+    async def _host_everything(self) -> None:
+        self.partitions.on_created = self._adopt
+        self.partitions.on_removed = self.waiting.forget_replicas
+        await self.partitions.follow(MetadataImage(self.metadata.image.cluster_id), self.metadata.image)
+
+    def _adopt(self, replica: Replica) -> None:
+        replica.on_watermark = self.waiting.on_watermark
+
+    def _make_endpoints(self) -> list[Endpoint]:
+        config = self.config
+        topics = TopicsHandler(self.metadata, self.partitions, uuid4, brokers=(config.node_id,))
+        sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, Random(secrets.randbits(64)))
+        handlers = (
+            ProduceHandler(self.partitions, self.waiting, self.flusher, self.deep_work, self.clock),
+            FetchHandler(self.partitions, self.waiting, sessions, config.fetch_max_bytes),
+            OffsetsHandler(self.partitions),
+            ClusterHandler(
+                self.metadata,
+                Advertised(config),
+                config.node_id,
+                topics.auto_create if config.auto_create_topics_enable else None,
+                lambda: self.endpoints,
+            ),
+            topics,
+            ConfigsHandler(self.metadata, self.partitions),
+            InspectionHandler(self.partitions, _disk_space),
+            ProducerIdsHandler(self.metadata),
+        )
+        self.endpoints = [endpoint for handler in handlers for endpoint in handler.endpoints()]
+        return self.endpoints
+
+    def _on_sync_error(self, replica: Replica, error: OSError) -> None:
+        """The kernel reports a lost write once and forgets it, so the whole directory is given up for good."""
+        reason = f"sync of {replica.partition} failed: {error}"
+        log.critical("log directory offline", directory=self.directory.path, reason=reason)
+        self.directory.fail(reason)
+        for each in self.partitions:
+            self.waiting.on_failure(each)
+
+    async def stop(self) -> None:
+        """Answer what is in flight, make everything durable, leave the mark of a clean shutdown."""
+        self.listeners.stop_accepting()
+        self.waiting.release_all()
+        await self.background.stop()
+        deadline = asyncio.get_running_loop().time() + DRAIN_SECONDS
+        while not self._drained() and asyncio.get_running_loop().time() < deadline:
+            await asyncio.sleep(0.005)
+        self.listeners.close_connections("the broker stops")
+        self.flusher.stop()
+        self.deep_work.stop()
+        self.directory.close(clean=True)
+
+    def _drained(self) -> bool:
+        return self.flusher.idle and not any(connection.busy for connection in self.listeners.connections)
+
+
+def _new_uuid() -> UUID:
+    return uuid4()
+
+
+def _disk_space(path: str) -> tuple[int, int]:
+    usage = shutil.disk_usage(path)
+    return usage.total, usage.free

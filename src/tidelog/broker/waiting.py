@@ -1,0 +1,140 @@
+"""Requests that wait: acks=all for the high watermark, fetches for bytes. Each is parked once and woken, never polled."""
+
+from asyncio import AbstractEventLoop, TimerHandle
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from tidelog.cluster.replica import Replica
+from tidelog.ids import Offset
+
+SWEEP_SECONDS: Final = 0.25
+"""Produce timeouts are seconds long and hardly ever happen, so one sweep serves them all instead of a timer each."""
+
+
+class ParkedProduce:
+    """Waits until every partition it wrote to has made its records visible."""
+
+    __slots__ = ("_missing", "deadline", "done", "failed")
+
+    def __init__(self, missing: int, deadline: float, done: "Callable[[ParkedProduce], None]") -> None:
+        self._missing = missing
+        self.deadline = deadline
+        self.done = done
+        self.failed: dict[Replica, Offset] = {}
+
+    def arrived(self) -> bool:
+        self._missing -= 1
+        return self._missing == 0
+
+
+class ParkedFetch:
+    """Waits until one of its partitions has something new, or its time is up."""
+
+    __slots__ = ("_retry", "_timer", "_woken", "replicas")
+
+    def __init__(self, replicas: Sequence[Replica], retry: Callable[[bool], bool]) -> None:
+        self.replicas = replicas
+        self._retry = retry
+        """Called with "time is up"; True means it was answered."""
+        self._timer: TimerHandle | None = None
+        self._woken = False
+
+
+class Waiting:
+    def __init__(self, loop: AbstractEventLoop) -> None:
+        self._loop = loop
+        self._produces: dict[Replica, deque[tuple[Offset, ParkedProduce]]] = {}
+        self._deadlines: dict[ParkedProduce, None] = {}
+        self._fetches: dict[Replica, dict[ParkedFetch, None]] = {}
+        self._sweep: TimerHandle | None = None
+
+    # -- produce ----------------------------------------------------------------------------------------------------
+
+    def park_produce(
+        self, needs: Sequence[tuple[Replica, Offset]], timeout_s: float, done: Callable[[ParkedProduce], None]
+    ) -> None:
+        parked = ParkedProduce(len(needs), self._loop.time() + timeout_s, done)
+        for replica, offset in needs:
+            queue = self._produces.get(replica)
+            if queue is None:
+                queue = self._produces[replica] = deque()
+            queue.append((offset, parked))
+        self._deadlines[parked] = None
+        if self._sweep is None:
+            self._sweep = self._loop.call_later(SWEEP_SECONDS, self._expire_produces)
+
+    def on_watermark(self, replica: Replica) -> None:
+        visible = replica.high_watermark
+        queue = self._produces.get(replica)
+        while queue and queue[0][0] <= visible:
+            _, parked = queue.popleft()
+            self._settle(parked)
+        for fetch in self._fetches.get(replica, ()):
+            if not fetch._woken:
+                fetch._woken = True
+                # At the end of this turn of the loop, so that all appends of one turn are one answer.
+                self._loop.call_soon(self._wake, fetch)
+
+    def on_failure(self, replica: Replica) -> None:
+        """The disk under this log is gone: nothing that waits for it will come true."""
+        for offset, parked in self._produces.pop(replica, ()):
+            parked.failed[replica] = offset
+            self._settle(parked)
+        for fetch in list(self._fetches.get(replica, ())):
+            self._wake(fetch)
+
+    def _settle(self, parked: ParkedProduce) -> None:
+        if parked.arrived() and parked in self._deadlines:
+            del self._deadlines[parked]
+            parked.done(parked)
+
+    def _expire_produces(self) -> None:
+        now = self._loop.time()
+        for parked in [parked for parked in self._deadlines if parked.deadline <= now]:
+            del self._deadlines[parked]
+            parked.done(parked)
+        waits = bool(self._deadlines)
+        self._sweep = self._loop.call_later(SWEEP_SECONDS, self._expire_produces) if waits else None
+
+    # -- fetch ------------------------------------------------------------------------------------------------------
+
+    def park_fetch(self, fetch: ParkedFetch, wait_s: float) -> None:
+        for replica in fetch.replicas:
+            waiters = self._fetches.get(replica)
+            if waiters is None:
+                self._fetches[replica] = {fetch: None}
+            else:
+                waiters[fetch] = None
+        fetch._timer = self._loop.call_later(wait_s, self._time_is_up, fetch)
+
+    def _wake(self, fetch: ParkedFetch) -> None:
+        fetch._woken = False
+        if fetch._timer is not None and fetch._retry(False):
+            self._forget(fetch)
+
+    def _time_is_up(self, fetch: ParkedFetch) -> None:
+        if fetch._timer is not None:
+            self._forget(fetch)
+            fetch._retry(True)
+
+    def _forget(self, fetch: ParkedFetch) -> None:
+        if fetch._timer is not None:
+            fetch._timer.cancel()
+            fetch._timer = None
+        for replica in fetch.replicas:
+            waiters = self._fetches.get(replica)
+            if waiters is not None:
+                waiters.pop(fetch, None)
+                if not waiters:
+                    del self._fetches[replica]
+
+    def forget_replicas(self, replicas: Iterable[Replica]) -> None:
+        """These partitions are gone: answer whoever waits for them, and they will learn it."""
+        for replica in replicas:
+            self.on_failure(replica)
+
+    def release_all(self) -> None:
+        """The broker stops: answer every parked fetch with what there is."""
+        for fetch in {fetch: None for waiters in self._fetches.values() for fetch in waiters}:
+            self._time_is_up(fetch)

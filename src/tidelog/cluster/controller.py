@@ -1,0 +1,185 @@
+"""The controller's decisions: given the image and a wish, the records that fulfil it, or a typed error.
+
+Pure functions. Ids and dice are arguments; nothing is applied here.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from uuid import UUID
+
+from tidelog.cluster.image import TOPIC_RESOURCE, MetadataImage, TopicImage
+from tidelog.cluster.records import AnyRecord, ConfigRecord, PartitionRecord, ProducerIdsRecord, TopicRecord, TopicRemoved
+from tidelog.config import validate_topic_configs
+from tidelog.errors import (
+    InvalidPartitions,
+    InvalidReplicaAssignment,
+    InvalidReplicationFactor,
+    InvalidRequest,
+    InvalidTopic,
+    PolicyViolation,
+    TopicAlreadyExists,
+    UnknownTopicOrPartition,
+)
+
+PRODUCER_ID_BLOCK = 1000
+MAX_PARTITIONS_PER_TOPIC = 100_000
+MAX_NAME_LENGTH = 249
+_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+\Z")
+
+
+def check_topic_name(name: str) -> None:
+    """The name becomes a directory, so what it may hold is a matter of safety."""
+    if not name:
+        raise InvalidTopic("a topic name cannot be empty")
+    if name in {".", ".."}:
+        raise InvalidTopic(f"a topic cannot be named {name!r}")
+    if len(name) > MAX_NAME_LENGTH:
+        raise InvalidTopic(f"topic name of {len(name)} characters is longer than {MAX_NAME_LENGTH}")
+    if not _LEGAL_NAME.match(name):
+        raise InvalidTopic(f"topic name {name!r} has characters other than a-z, A-Z, 0-9, '.', '_' and '-'")
+
+
+def create_topic(
+    image: MetadataImage,
+    name: str,
+    *,
+    topic_id: UUID,
+    brokers: Sequence[int],
+    partitions: int,
+    replication_factor: int,
+    assignments: Mapping[int, Sequence[int]] | None = None,
+    configs: Mapping[str, str] | None = None,
+) -> list[AnyRecord]:
+    check_topic_name(name)
+    if name in image.topics:
+        raise TopicAlreadyExists(f"topic {name!r} already exists")
+    _refuse_colliding_name(image, name)
+    configs = configs or {}
+    validate_topic_configs(configs)
+    if assignments:
+        placed = _checked_assignments(assignments, brokers, first=0)
+    else:
+        _check_partition_count(partitions)
+        placed = place_replicas(brokers, replication_factor, range(partitions))
+    records: list[AnyRecord] = [TopicRecord(name, topic_id)]
+    records.extend(_partition_records(topic_id, placed))
+    records.extend(ConfigRecord(TOPIC_RESOURCE, name, key, value) for key, value in configs.items())
+    return records
+
+
+def create_partitions(
+    image: MetadataImage,
+    name: str,
+    *,
+    total: int,
+    brokers: Sequence[int],
+    assignments: Sequence[Sequence[int]] | None = None,
+) -> list[AnyRecord]:
+    topic = known_topic(image, name)
+    have = len(topic.partitions)
+    if total == have:
+        raise InvalidPartitions(f"topic {name!r} already has {have} partitions")
+    if total < have:
+        raise InvalidPartitions(f"topic {name!r} has {have} partitions; the number can only grow, not become {total}")
+    _check_partition_count(total)
+    if assignments is not None:
+        if len(assignments) != total - have:
+            raise InvalidReplicaAssignment(f"{total - have} new partitions, but {len(assignments)} assignments")
+        placed = _checked_assignments(dict(enumerate(assignments, start=have)), brokers, first=have)
+    else:
+        placed = place_replicas(brokers, len(topic.partitions[0].replicas), range(have, total))
+    return _partition_records(topic.topic_id, placed)
+
+
+def delete_topic(image: MetadataImage, name: str) -> list[AnyRecord]:
+    topic = known_topic(image, name)
+    if topic.internal:
+        raise InvalidRequest(f"topic {name!r} is internal and cannot be deleted")
+    return [TopicRemoved(name, topic.topic_id)]
+
+
+def alter_topic_config(image: MetadataImage, name: str, wanted: Mapping[str, str]) -> list[AnyRecord]:
+    """From the present overrides to `wanted`, which replaces them all."""
+    known_topic(image, name)
+    validate_topic_configs(wanted)
+    present = image.topic_config(name)
+    return config_changes(TOPIC_RESOURCE, name, present, wanted)
+
+
+def config_changes(
+    resource_type: int, name: str, present: Mapping[str, str], wanted: Mapping[str, str]
+) -> list[AnyRecord]:
+    changed: list[AnyRecord] = [
+        ConfigRecord(resource_type, name, key, value) for key, value in wanted.items() if present.get(key) != value
+    ]
+    changed.extend(ConfigRecord(resource_type, name, key, None) for key in present if key not in wanted)
+    return changed
+
+
+def allocate_producer_ids(image: MetadataImage) -> tuple[range, list[AnyRecord]]:
+    """A whole block at a time, so that handing out an id does not cost a metadata write."""
+    first = image.next_producer_id
+    block = range(first, first + PRODUCER_ID_BLOCK)
+    return block, [ProducerIdsRecord(block.stop)]
+
+
+def known_topic(image: MetadataImage, name: str) -> TopicImage:
+    topic = image.topics.get(name)
+    if topic is None:
+        raise UnknownTopicOrPartition(f"there is no topic {name!r}")
+    return topic
+
+
+def place_replicas(brokers: Sequence[int], replication_factor: int, partitions: Iterable[int]) -> dict[int, tuple[int, ...]]:
+    """Leaders go round the brokers; followers sit on the brokers after the leader."""
+    if replication_factor < 1:
+        raise InvalidReplicationFactor("replication factor must be at least 1")
+    if replication_factor > len(brokers):
+        raise InvalidReplicationFactor(
+            f"replication factor {replication_factor} is larger than the {len(brokers)} available brokers"
+        )
+    ring = sorted(brokers)
+    return {
+        partition: tuple(ring[(partition + i) % len(ring)] for i in range(replication_factor))
+        for partition in partitions
+    }
+
+
+def _check_partition_count(count: int) -> None:
+    if count < 1:
+        raise InvalidPartitions("a topic needs at least one partition")
+    if count > MAX_PARTITIONS_PER_TOPIC:
+        raise PolicyViolation(f"{count} partitions are more than the limit of {MAX_PARTITIONS_PER_TOPIC}")
+
+
+def _refuse_colliding_name(image: MetadataImage, name: str) -> None:
+    """`a.b` and `a_b` would share one metric name, as in Kafka."""
+    if "." not in name and "_" not in name:
+        return
+    flat = name.replace(".", "_")
+    for other in image.topics:
+        if other.replace(".", "_") == flat:
+            raise InvalidTopic(f"topic {name!r} collides with {other!r}: '.' and '_' count as the same")
+
+
+def _checked_assignments(
+    assignments: Mapping[int, Sequence[int]], brokers: Sequence[int], *, first: int
+) -> dict[int, tuple[int, ...]]:
+    expected = range(first, first + len(assignments))
+    if sorted(assignments) != list(expected):
+        raise InvalidReplicaAssignment(f"partitions {sorted(assignments)} are not consecutive from {first}")
+    factor = len(assignments[first])
+    for partition, replicas in assignments.items():
+        if not replicas or len(set(replicas)) != len(replicas) or len(replicas) != factor:
+            raise InvalidReplicaAssignment(f"partition {partition}: replicas {list(replicas)} are empty, doubled or uneven")
+        unknown = sorted(set(replicas) - set(brokers))
+        if unknown:
+            raise InvalidReplicaAssignment(f"partition {partition}: no broker {unknown}")
+    return {partition: tuple(assignments[partition]) for partition in expected}
+
+
+def _partition_records(topic_id: UUID, placed: Mapping[int, tuple[int, ...]]) -> list[AnyRecord]:
+    return [
+        PartitionRecord(topic_id, partition, replicas[0], 0, replicas, replicas)
+        for partition, replicas in placed.items()
+    ]

@@ -1,0 +1,72 @@
+"""The metadata log: metadata records in an ordinary `storage.Log`, replayed into an image.
+
+A single node's quorum is itself, so "committed" means flushed. What replicates this log later changes nothing above it.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+from uuid import UUID
+
+from tidelog.cluster.image import MetadataImage
+from tidelog.cluster.records import AnyRecord, TopicRemoved, decode_record, encode_record
+from tidelog.config import TopicConfig
+from tidelog.ids import Offset, TopicPartition
+from tidelog.storage.log import Log
+from tidelog.wire.record_batch import build_batch, iter_batches, iter_records
+
+METADATA_PARTITION: Final = TopicPartition("__cluster_metadata", 0)
+METADATA_CONFIG: Final = TopicConfig(retention_ms=-1, segment_bytes=64 * 1024 * 1024, max_message_bytes=256 * 1024 * 1024)
+
+_READ_BYTES: Final = 4 * 1024 * 1024
+_SNAPSHOT_WORTHWHILE: Final = 1000
+
+
+class MetadataLog:
+    def __init__(self, log: Log) -> None:
+        self.log = log
+        self.removed_topics: dict[UUID, str] = {}
+        """Topics removed since the last snapshot: their directories may still wait for deletion after a crash."""
+        self._records_since_reset = 0
+
+    def replay(self, image: MetadataImage) -> MetadataImage:
+        offset = self.log.start_offset
+        end = self.log.end_offset
+        while offset < end:
+            piece = self.log.read(offset, _READ_BYTES, upper=end)
+            data = piece.file.read(piece.position, piece.length)
+            records: list[AnyRecord] = []
+            for header, batch in iter_batches(data):
+                records.extend(decode_record(bytes(record.value or b"")) for record in iter_records(batch))
+                offset = Offset(header.last_offset + 1)
+            image = image.apply(records)
+            self._note(records)
+        return image
+
+    def append(self, records: Sequence[AnyRecord], *, now_ms: int) -> None:
+        values = [(None, encode_record(record)) for record in records]
+        batch = build_batch(values, timestamp=now_ms)
+        self.log.append(bytearray(batch), leader_epoch=0, now_ms=now_ms)
+        self._note(records)
+
+    def snapshot_if_worthwhile(self, image: MetadataImage, *, now_ms: int) -> bool:
+        """Rewrite the history as one batch once most of it is overwritten facts. True if it did."""
+        whole = image.as_records()
+        if self._records_since_reset < _SNAPSHOT_WORTHWHILE + 4 * len(whole):
+            return False
+        self._records_since_reset = 0
+        start = self.log.end_offset
+        self.append(whole, now_ms=now_ms)
+        self.removed_topics.clear()
+        flush = self.log.begin_flush()
+        if flush is not None:
+            flush.run()
+            self.log.complete_flush(flush)
+        # Only now, with the snapshot on disk, may what it replaces be forgotten.
+        self.log.advance_start_offset(start)
+        return True
+
+    def _note(self, records: Sequence[AnyRecord]) -> None:
+        self._records_since_reset += len(records)
+        for record in records:
+            if isinstance(record, TopicRemoved):
+                self.removed_topics[record.topic_id] = record.name

@@ -1,0 +1,76 @@
+"""One partition as its leader sees it: the log, the epoch it leads in, and how far readers may look.
+
+With `flush.on.ack` (the default) a record becomes visible when it is on disk, so no reader ever sees a value that a power
+loss could take back and another value replace. Without it, visibility follows the page cache, as in Kafka.
+"""
+
+from collections.abc import Callable
+from uuid import UUID
+
+from tidelog.config import TopicConfig
+from tidelog.errors import ErrorCode, FencedLeaderEpoch, KafkaError, OffsetOutOfRange, UnknownLeaderEpoch
+from tidelog.ids import Offset, TopicPartition
+from tidelog.storage.log import Appended, Log, Slice
+
+NO_EPOCH = -1
+
+
+class Replica:
+    __slots__ = ("_isr_size", "high_watermark", "leader_epoch", "log", "on_watermark", "partition", "topic_id")
+
+    def __init__(self, log: Log, topic_id: UUID, leader_epoch: int) -> None:
+        self.log = log
+        self.partition: TopicPartition = log.partition
+        self.topic_id = topic_id
+        self.leader_epoch = leader_epoch
+        self.high_watermark: Offset = log.end_offset
+        self.on_watermark: Callable[[Replica], None] | None = None
+        """Told of every advance. The only signal that goes up."""
+        self._isr_size = 1
+
+    @property
+    def config(self) -> TopicConfig:
+        return self.log.config
+
+    @property
+    def last_stable_offset(self) -> Offset:
+        """Equal to the high watermark while no transaction can be open."""
+        return self.high_watermark
+
+    def append(self, records: memoryview | bytearray | bytes, *, acks: int, now_ms: int, prepared: bool = False) -> Appended:
+        log = self.log
+        if acks == -1 and log.config.min_insync_replicas > self._isr_size:
+            raise KafkaError(
+                f"{self.partition}: {self._isr_size} in-sync replicas are fewer than "
+                f"min.insync.replicas={log.config.min_insync_replicas}",
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+            )
+        appended = log.append(records, leader_epoch=self.leader_epoch, now_ms=now_ms, prepared=prepared)
+        if not log.config.flush_on_ack:
+            self.advance_watermark()
+        return appended
+
+    def advance_watermark(self) -> None:
+        log = self.log
+        visible = log.flushed_offset if log.config.flush_on_ack else log.end_offset
+        if visible > self.high_watermark:
+            self.high_watermark = visible
+            if self.on_watermark is not None:
+                self.on_watermark(self)
+
+    def check_epoch(self, client_epoch: int) -> None:
+        """A client with an older picture must refresh; one with a newer picture must wait for us."""
+        if client_epoch in (NO_EPOCH, self.leader_epoch):
+            return
+        if client_epoch < self.leader_epoch:
+            raise FencedLeaderEpoch(f"{self.partition}: epoch {client_epoch} is older than {self.leader_epoch}")
+        raise UnknownLeaderEpoch(f"{self.partition}: epoch {client_epoch} is newer than {self.leader_epoch}")
+
+    def read(self, offset: int, max_bytes: int, *, min_one: bool) -> Slice:
+        upper = self.high_watermark
+        if offset > upper and offset <= self.log.end_offset:
+            # Written but not yet visible: an empty answer, not an error, since it soon will be.
+            return self.log.read(upper, 0, upper=upper, min_one=False)
+        if offset > upper:
+            raise OffsetOutOfRange(offset, self.log.start_offset, upper)
+        return self.log.read(Offset(offset), max_bytes, upper=upper, min_one=min_one)
