@@ -4,6 +4,18 @@
         producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers})
 """
 
-from tidelog.testing.broker import Broker
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tidelog.testing.broker import Broker
 
 __all__ = ["Broker"]
+
+
+def __getattr__(name: str) -> Any:
+    # Late: pytest loads this package in every run of everybody who has Tidelog installed.
+    if name == "Broker":
+        from tidelog.testing.broker import Broker
+
+        return Broker
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
