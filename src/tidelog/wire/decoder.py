@@ -6,7 +6,7 @@ is allocated: a slice must end inside the message and a count must fit into the 
 """
 
 from collections.abc import Callable
-from struct import calcsize, unpack_from
+from struct import Struct, calcsize, unpack_from
 from typing import Any
 
 from tidelog.errors import MalformedMessage
@@ -17,6 +17,7 @@ from tidelog.wire.primitives import finish_uvarint, read_uvarint, uuid_of
 Decoder = Callable[[bytes | memoryview, int], tuple[Any, int]]
 
 TAG_SIZE_MIN = 2  # number and size
+SMALL_ARRAY = 9
 
 
 def compile_decoder(message: type[Message], version: int, flexible: bool) -> Decoder:
@@ -122,20 +123,30 @@ class _DecoderSource(Source):
         self._flush()
         self.add(line)
 
-    def _length(self, legacy_format: str) -> tuple[str, str]:
-        """Read a length prefix; the variable holding it and the number that it holds for null."""
+    def _length(self, legacy_format: str, long: bool = False) -> tuple[str, str]:
+        """Read a length prefix; the variable holding it and the number that it holds for null.
+
+        Nearly all lengths fit one byte. A record batch's is usually two bytes long, so that is inline as well.
+        """
         length = self.variable("n")
         self._read("B" if self._flexible else legacy_format, length)
         self._flush()
         if self._flexible:
             with self.block(f"if {length} > 127:"):
-                self.add(f"{length}, pos = finish_uvarint(buf, pos, {length})")
+                if long:
+                    with self.block("if buf[pos] < 128:"):
+                        self.add(f"{length} += (buf[pos] << 7) - 128")
+                        self.add("pos += 1")
+                    with self.block("else:"):
+                        self.add(f"{length}, pos = finish_uvarint(buf, pos, {length})")
+                else:
+                    self.add(f"{length}, pos = finish_uvarint(buf, pos, {length})")
             return length, "0"
         return length, "-1"
 
     def _sized(self, field: Field, value: str, where: str, nullable: bool) -> None:
         """A string or opaque bytes."""
-        length, null = self._length("h" if field.is_string else "i")
+        length, null = self._length("h" if field.is_string else "i", long=field.is_opaque)
         if nullable:
             with self.block(f"if {length} == {null}:"):
                 self.add(f"{value} = None")
@@ -174,7 +185,7 @@ class _DecoderSource(Source):
         room = "end - pos" if smallest == 1 else f"(end - pos) // {smallest}"
         self._refuse(f"not 0 <= {count} <= {room}", f"{where}: count exceeds the bytes that remain")
         if field.format is not None and not field.is_uuid:
-            self.add(f"{value} = unpack_from('>%d{field.format}' % {count}, buf, pos)")
+            self._fixed_array(field.format, value, count)
             self.add(f"pos += {count} * {smallest}")
             return
         items = self.variable("items")
@@ -187,6 +198,15 @@ class _DecoderSource(Source):
             self._flush()
             self.add(f"{items}.append({item})")
         self.add(f"{value} = tuple({items})")
+
+    def _fixed_array(self, format: str, value: str, count: str) -> None:
+        readers = f"unpack_array_{format.replace('?', 'o')}"
+        if readers not in self.globals:
+            self.globals[readers] = [Struct(f">{n}{format}").unpack_from for n in range(SMALL_ARRAY)]
+        with self.block(f"if {count} < {SMALL_ARRAY}:"):
+            self.add(f"{value} = {readers}[{count}](buf, pos)")
+        with self.block("else:"):
+            self.add(f"{value} = unpack_from('>%d{format}' % {count}, buf, pos)")
 
     def _tags(self, tagged: list[Field], count: str, owner: type[Message]) -> dict[str, str]:
         """Read the tagged section, skipping tags from the future."""

@@ -1,7 +1,7 @@
 """Tables to encode functions: they fill a list of byte strings and join it once."""
 
 from collections.abc import Callable
-from struct import pack
+from struct import Struct, pack
 from typing import Any, Final
 
 import msgspec
@@ -11,6 +11,8 @@ from tidelog.wire.layout import Field, Message, fields_of
 from tidelog.wire.primitives import uvarint
 
 ONE_BYTE: Final = tuple(bytes([value]) for value in range(256))  # looked up, a byte is three times cheaper than packed
+
+SMALL_ARRAY: Final = 9
 
 Encoder = Callable[[Any], bytes]
 
@@ -158,10 +160,10 @@ class _EncoderSource(Source):
                 self.add(f"{count} = len({items}){' + 1' if self._flexible else ''}")
         else:
             self.add(f"{count} = len({items}){' + 1' if self._flexible else ''}")
-        self._write_length(count, "i")
         if field.format is not None and not field.is_uuid:
-            self.add(f"{self._append}(pack('>%d{field.format}' % len({items}), *{items}))")
+            self._fixed_array(field.format, items, count)
             return
+        self._write_length(count, "i")
         item = self.variable("item")
         with self.block(f"for {item} in {items}:"):
             if field.struct is not None:
@@ -169,6 +171,19 @@ class _EncoderSource(Source):
             else:
                 self._element(field, item, nullable=False)
             self._flush()
+
+    def _fixed_array(self, format: str, items: str, count: str) -> None:
+        """Replica lists are most of a Metadata answer and short: their packers, count included, are made beforehand."""
+        self._flush()
+        count_format = "B" if self._flexible else "i"
+        packers = f"pack_{count_format}_{format.replace('?', 'o')}"
+        if packers not in self.globals:
+            self.globals[packers] = [Struct(f">{count_format}{n}{format}").pack for n in range(SMALL_ARRAY)]
+        with self.block(f"if len({items}) < {SMALL_ARRAY}:"):
+            self.add(f"{self._append}({packers}[len({items})]({count}, *{items}))")
+        with self.block("else:"):
+            self._write_length(count, "i")
+            self.add(f"{self._append}(pack('>%d{format}' % len({items}), *{items}))")
 
     def _tags(self, tagged: list[Field], value: str) -> None:
         if not tagged:

@@ -27,6 +27,7 @@ __all__ = [
     "answers",
     "api",
     "decode",
+    "decode_prefix",
     "encode",
     "request_header_version",
     "response_header_version",
@@ -62,7 +63,7 @@ class ApiSpec(NamedTuple):
 API: Final[dict[int, ApiSpec]] = {}
 
 _spec_of: dict[type[Message], ApiSpec] = {}
-_decoders: dict[tuple[type[Message], int], Decoder] = {}
+_decoders: dict[tuple[type[Message], int], tuple[Decoder, bool]] = {}
 _encoders: dict[tuple[type[Message], int], Encoder] = {}
 
 
@@ -129,14 +130,17 @@ def decode_prefix(
     message: type[M], version: int, buffer: bytes | bytearray | memoryview, offset: int = 0
 ) -> tuple[M, int]:
     """Like `decode`, and says at which position of `buffer` the message ended."""
-    decoder = _decoders.get((message, version))
-    if decoder is None:
-        decoder = _decoders[message, version] = _compile(compile_decoder, message, version)
+    known = _decoders.get((message, version))
+    if known is None:
+        known = _compile(compile_decoder, message, version), has_opaque(message)
+        _decoders[message, version] = known
+    decoder, zero_copy = known
     try:
-        if has_opaque(message):
+        if zero_copy:
             return decoder(memoryview(buffer), offset)
         if type(buffer) is bytes:
             return decoder(buffer, offset)
+        # Without slices to hand out, one copy pays for itself: indexing bytes is faster than indexing a memoryview.
         decoded, end = decoder(bytes(memoryview(buffer)[offset:]), 0)
         return decoded, end + offset
     except (struct.error, IndexError, UnicodeDecodeError) as error:
