@@ -34,6 +34,8 @@ def main() -> int:
     chosen = {name: run for name, run in MEASUREMENTS.items() if not options.only or name in options.only}
 
     console = Console()
+    if not console.is_terminal:
+        console = Console(width=180)  # into a file or a pipe: one line per figure
     with tempfile.TemporaryDirectory(prefix="tidelog-bench-", dir=options.dir) as directory:
         work_dir = Path(directory)
         process, quick = None, options.quick

@@ -5,6 +5,7 @@ import struct
 import time
 
 from bench import native, requests
+from bench.limits import sendfile_mb_s
 from bench.produce import check_end
 from bench.results import Limits, Result
 from bench.target import Target
@@ -29,6 +30,8 @@ def measure(target: Target, limits: Limits) -> list[Result]:
     runs = [_read_raw(target, topic, count) for _ in range(3)]
     raw_mb_s = max(rate for rate, _ in runs)
     raw_cpu = min(cpu for _, cpu in runs)
+    # Measured again next to the figure: on a shared machine a limit from a minute ago is another machine's limit.
+    limit = max(limits.sendfile_mb_s, sendfile_mb_s(target.work_dir, target.scaled(1000)))
     cpu = target.cpu_s()
     took = native.rdload("consume", target.bootstrap, topic, 1, count, fetch_max_bytes=67108864, check_crcs="false")
     cpu = target.cpu_s() - cpu
@@ -38,10 +41,10 @@ def measure(target: Target, limits: Limits) -> list[Result]:
             name="read history, raw fetches",
             value=raw_mb_s,
             unit="MB/s",
-            ratio=raw_mb_s / limits.sendfile_mb_s,
+            ratio=raw_mb_s / limit,
             limit="sendfile",
             target="ratio ≥ 0.7",
-            ok=raw_mb_s >= 0.7 * limits.sendfile_mb_s,
+            ok=raw_mb_s >= 0.7 * limit,
             detail={"broker_cpu_s": raw_cpu},
         ),
         Result(

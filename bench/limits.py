@@ -16,12 +16,11 @@ _CHUNK = 1 << 20
 
 def measure(work_dir: Path, quick: bool) -> Limits:
     megabytes = 256 if quick else 1024
-    write_mb_s = _write(work_dir / "limit", megabytes)
-    sendfile_mb_s = max(_transfer(_send_file, work_dir / "limit", megabytes) for _ in range(3))
+    write_mb_s = max(_write(work_dir / "limit", megabytes) for _ in range(2))
     (work_dir / "limit").unlink()
     return Limits(
         loopback_mb_s=max(_transfer(_send_memory, work_dir, megabytes) for _ in range(3)),
-        sendfile_mb_s=sendfile_mb_s,
+        sendfile_mb_s=sendfile_mb_s(work_dir, megabytes),
         write_mb_s=write_mb_s,
         fdatasync_us=_fdatasync(work_dir / "sync", 50 if quick else 200),
         echo_us=echo_us(request_bytes=200, response_bytes=60, count=5000 if quick else 30_000, work_dir=work_dir),
@@ -37,6 +36,14 @@ def _write(path: Path, megabytes: int) -> float:
     took = time.perf_counter() - began
     os.close(fd)
     return megabytes * _CHUNK / 1e6 / took
+
+
+def sendfile_mb_s(work_dir: Path, megabytes: int) -> float:
+    path = work_dir / "limit"
+    _write(path, megabytes)
+    best = max(_transfer(_send_file, path, megabytes) for _ in range(3))
+    path.unlink()
+    return best
 
 
 def _fdatasync(path: Path, count: int) -> float:

@@ -25,16 +25,16 @@ def show(console: Console, limits: Limits, results: list[Result]) -> None:
     table.add_column("measurement")
     table.add_column("value", justify="right")
     table.add_column("unit")
-    table.add_column("ratio to the machine's limit", justify="left")
+    table.add_column("ratio to the machine")
     table.add_column("target")
     table.add_column("")
+    table.add_column("also")
     for result in results:
         ratio = "" if result.ratio is None else f"{result.ratio:.2f} × {result.limit}"
         verdict = {None: "", True: "[green]pass[/green]", False: "[red]fail[/red]"}[result.ok]
-        table.add_row(result.name, f"{result.value:,.3g}", result.unit, ratio, result.target, verdict)
-        if result.detail:
-            detail = ", ".join(f"{name} {value:,.4g}" for name, value in result.detail.items())
-            table.add_row(f"[dim]  {detail}[/dim]")
+        detail = ", ".join(f"{name} {value:,.4g}" for name, value in result.detail.items())
+        value = f"{result.value:,.0f}" if result.value >= 1000 else f"{result.value:.3g}"
+        table.add_row(result.name, value, result.unit, ratio, result.target, verdict, f"[dim]{detail}[/dim]")
     console.print(table)
 
 

@@ -40,10 +40,13 @@ class Target:
         pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
+    def _admin(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 3})
+
     def make_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> str | None:
         """Creates a topic; None when this broker does not know one of the settings."""
         topic = f"bench-{name}-{time.time_ns() // 1000 % 10**9}"
-        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        admin = self._admin()
         new = NewTopic(topic, partitions, 1, config=dict(config or {}))
         try:
             admin.create_topics([new])[topic].result(60)
@@ -55,7 +58,7 @@ class Target:
 
     def delete_topic(self, topic: str) -> None:
         """Gives the disk back before the next measurement."""
-        admin = AdminClient({"bootstrap.servers": self.bootstrap})  # held: its requests end with it
+        admin = self._admin()  # held in a name: its requests end with it
         admin.delete_topics([topic])[topic].result(60)
 
 
