@@ -153,7 +153,7 @@ def prepare_batch(records: Records, config: TopicConfig, limit: int = DECOMPRESS
 
 def _check_records(payload: bytes, header: BatchHeader, *, keys_needed: bool) -> None:
     spans = scan_records(payload, header.records_count, header.last_offset_delta)
-    for expected, (_, _, delta, key, _) in enumerate(spans):
+    for expected, (_, _, delta, _, key, _) in enumerate(spans):
         if delta != expected:
             raise InvalidRecord(f"record {expected} of the batch has offset delta {delta}")
         if key is None and keys_needed:

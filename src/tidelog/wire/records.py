@@ -99,6 +99,7 @@ class RecordSpan(NamedTuple):
     start: int
     end: int
     offset_delta: int
+    timestamp_delta: int
     key: bytes | None
     has_value: bool
 
@@ -116,11 +117,11 @@ def scan_records(data: bytes, count: int, last_offset_delta: int) -> Iterator[Re
             end = p + (n >> 1)
             if n & 1 or end > size:
                 raise CorruptMessage(f"record at byte {p} does not fit the batch")
-            p += 1  # attributes
-            if data[p] > 127:
-                _, p = _varint(data, p)  # timestamp delta, not asked for
-            else:
-                p += 1
+            n = data[p + 1]  # behind the attributes
+            p += 2
+            if n > 127:
+                n, p = (n + (data[p] - 1 << 7), p + 1) if data[p] < 128 else _varint(data, p - 1)
+            timestamp = (n >> 1) ^ -(n & 1)
             delta = data[p]
             p += 1
             if delta > 127:
@@ -145,7 +146,7 @@ def scan_records(data: bytes, count: int, last_offset_delta: int) -> Iterator[Re
             if p >= end:  # the header count is at least one byte
                 raise CorruptMessage(f"record ending at byte {end} has fields that do not fit it")
             p = end
-            yield new(RecordSpan, (start, end, delta, key, has_value))
+            yield new(RecordSpan, (start, end, delta, timestamp, key, has_value))
     except IndexError:
         raise CorruptMessage("the batch ends inside a record") from None
     if p != size:

@@ -1,0 +1,284 @@
+"""The parts of compaction: reading batches in chunks, deciding record by record, writing a cleaned segment.
+
+What is read here was written long ago, so every batch's checksum is verified first: the rewrite must not give a flipped
+bit a new and valid checksum.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Final
+
+from tidelog.errors import CorruptMessage
+from tidelog.storage.disk import Disk, File
+from tidelog.storage.index import OFFSET_ENTRY_SIZE, OffsetIndex, TimeIndex
+from tidelog.storage.naming import CLEANED, INDEX, LOG, TIME_INDEX, offset_name
+from tidelog.wire.compression import compress
+from tidelog.wire.record_batch import (
+    CODEC_MASK,
+    CONTROL,
+    HAS_DELETE_HORIZON,
+    HEADER_SIZE,
+    LOG_APPEND_TIME,
+    MAGIC,
+    TRANSACTIONAL,
+    BatchHeader,
+    crc_of,
+    pack_batch,
+    payload_of,
+    read_header,
+)
+from tidelog.wire.records import RecordSpan, scan_records, shift_timestamp
+
+READ_CHUNK: Final = 1 << 20
+WRITE_CHUNK: Final = 1 << 20
+DIGEST_SIZE: Final = 16
+KEY_BYTES: Final = 208  # what one entry of the key map takes: digest, offset and its share of the dict while it grows
+
+
+@dataclass(slots=True)
+class CompactionStats:
+    bytes_read: int = 0
+    bytes_written: int = 0
+    records_read: int = 0
+    records_kept: int = 0
+    batches_copied: int = 0
+    batches_rewritten: int = 0
+    batches_emptied: int = 0
+    batches_dropped: int = 0
+    batches_undecodable: int = 0
+    tombstones_dropped: int = 0
+    keys: int = 0
+
+
+def key_digest(key: bytes) -> bytes:
+    """Sixteen bytes stand for a long key and a short key for itself; their lengths keep the two apart."""
+    return key if len(key) < DIGEST_SIZE else blake2b(key, digest_size=DIGEST_SIZE).digest()
+
+
+def read_batches(file: File, start_offset: int = 0) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """Whole, verified batches that end at or behind `start_offset`, in memory a chunk or one batch at a time."""
+    position, end = 0, file.size
+    while position < end:
+        chunk = memoryview(file.read(position, min(READ_CHUNK, end - position)))
+        used = 0
+        while used + HEADER_SIZE <= len(chunk):
+            header = read_header(chunk, used)
+            size = header.size
+            if header.magic != MAGIC or not HEADER_SIZE <= size <= end - position - used:
+                raise CorruptMessage(f"{file.path}: no batch at {position + used}")
+            if used + size > len(chunk):
+                if used:
+                    break
+                chunk = memoryview(file.read(position, size))
+            batch = chunk[used : used + size]
+            used += size
+            if header.last_offset < start_offset:
+                continue
+            if len(batch) != size or crc_of(batch) != header.crc:
+                raise CorruptMessage(f"{file.path}: the batch at {position + used - size} does not match its checksum")
+            yield header, batch
+        if not used:
+            raise CorruptMessage(f"{file.path}: incomplete batch header at {position}")
+        position += used
+
+
+def decode(header: BatchHeader, batch: memoryview) -> tuple[bytes, list[RecordSpan]] | None:
+    """The payload and its records; None if its producer never wrote a readable batch, which is then left alone."""
+    try:
+        payload = payload_of(header, batch)
+        return payload, list(scan_records(payload, header.records_count, header.last_offset_delta))
+    except CorruptMessage:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class RecordFilter:
+    """Which records survive, and the batch that holds them afterwards."""
+
+    offsets: dict[bytes, int]
+    mapped_end: int
+    upper: int
+    now_ms: int
+    delete_retention_ms: int
+    last_offsets: dict[int, int]
+    stats: CompactionStats
+
+    def clean(self, header: BatchHeader, batch: memoryview) -> bytes | memoryview | None:
+        """The batch to keep in place of `batch`: the same bytes, a smaller one, a bare header, or None."""
+        stats = self.stats
+        if header.base_offset >= self.mapped_end or header.last_offset >= self.upper or header.attributes & CONTROL:
+            stats.batches_copied += 1
+            return batch
+        decoded = decode(header, batch)
+        if decoded is None:
+            stats.batches_undecodable += 1
+            return batch
+        payload, spans = decoded
+        kept, tombstones = self._survivors(header, spans)
+        stats.records_read += len(spans)
+        stats.records_kept += len(kept)
+        if not kept:
+            return self._emptied(header, batch)
+        # Inside a transaction it is not known here whether a tombstone counts, so its clock does not start.
+        starts_clock = tombstones and not header.attributes & (HAS_DELETE_HORIZON | TRANSACTIONAL)
+        if len(kept) == len(spans) and not starts_clock:
+            stats.batches_copied += 1
+            return batch
+        stats.batches_rewritten += 1
+        return self._rewritten(header, payload, kept, starts_clock=starts_clock)
+
+    def _survivors(self, header: BatchHeader, spans: list[RecordSpan]) -> tuple[list[RecordSpan], bool]:
+        attributes, base_offset, mapped_end = header.attributes, header.base_offset, self.mapped_end
+        horizon_passed = bool(attributes & HAS_DELETE_HORIZON) and header.base_timestamp <= self.now_ms
+        drop_tombstones = horizon_passed and not attributes & TRANSACTIONAL
+        latest = self.offsets.get
+        kept: list[RecordSpan] = []
+        tombstones = False
+        for span in spans:
+            _, _, delta, _, key, has_value = span
+            offset = base_offset + delta
+            if offset < mapped_end:
+                if key is None or latest(key if len(key) < DIGEST_SIZE else key_digest(key), -1) > offset:
+                    continue
+                if not has_value:
+                    if drop_tombstones:
+                        self.stats.tombstones_dropped += 1
+                        continue
+                    tombstones = True
+            kept.append(span)
+        return kept, tombstones
+
+    def _emptied(self, header: BatchHeader, batch: memoryview) -> bytes | memoryview | None:
+        # A producer's last batch carries its sequence, so its header outlives its records.
+        if header.producer_id < 0 or self.last_offsets.get(header.producer_id) != header.last_offset:
+            return None
+        if header.records_count == 0:
+            self.stats.batches_copied += 1
+            return batch
+        self.stats.batches_emptied += 1
+        return bare_header(header)
+
+    def _rewritten(self, header: BatchHeader, payload: bytes, kept: list[RecordSpan], *, starts_clock: bool) -> bytes:
+        """Base and last offset and the sequence stay: consumers and producers must see the same log, with holes."""
+        attributes, base_timestamp = header.attributes, header.base_timestamp
+        max_timestamp = header.max_timestamp
+        if not attributes & LOG_APPEND_TIME:
+            max_timestamp = base_timestamp + max(span.timestamp_delta for span in kept)
+        if starts_clock:
+            # The base timestamp becomes the time until which these tombstones stay (KIP-534).
+            base_timestamp = self.now_ms + self.delete_retention_ms
+            attributes |= HAS_DELETE_HORIZON
+            shift = header.base_timestamp - base_timestamp
+            records = b"".join(shift_timestamp(payload, span.start, span.end, shift) for span in kept)
+        else:
+            records = b"".join(payload[span.start : span.end] for span in kept)
+        codec = attributes & CODEC_MASK
+        changed = header._replace(
+            attributes=attributes,
+            base_timestamp=base_timestamp,
+            max_timestamp=max_timestamp,
+            records_count=len(kept),
+        )
+        return pack_batch(changed, compress(codec, records) if codec else records)
+
+
+def bare_header(header: BatchHeader) -> bytes:
+    """The batch without its records: the same offsets, producer and sequence."""
+    attributes = header.attributes & ~(CODEC_MASK | HAS_DELETE_HORIZON)
+    return pack_batch(header._replace(attributes=attributes, base_timestamp=-1, records_count=0), b"")
+
+
+class CleanedSegment:
+    """A segment being written under `.cleaned` names, with the indexes that belong to it.
+
+    As long as it equals the beginning of its first source no log is written: a segment that needs no cleaning costs
+    only its reading. Its last batch is that of its last source, if need be as a bare header, so that the files alone
+    tell which offsets it stands for.
+    """
+
+    def __init__(self, disk: Disk, directory: str, base_offset: int, source: File, index_interval: int) -> None:
+        self.base_offset = base_offset
+        self.replaced = [base_offset]
+        self.size = 0
+        self.path = f"{directory}/{offset_name(base_offset, LOG + CLEANED)}"
+        self._disk = disk
+        self._source = source
+        self._file: File | None = None
+        self._index = OffsetIndex(disk, f"{directory}/{offset_name(base_offset, INDEX + CLEANED)}")
+        self._times = TimeIndex(disk, f"{directory}/{offset_name(base_offset, TIME_INDEX + CLEANED)}")
+        self._interval = index_interval
+        self._bytes_since_entry = 0
+        self._newest = (-1, 0)
+        self._waiting = bytearray()
+        self._dropped: BatchHeader | None = None  # the batch before this point, if it was dropped
+
+    @property
+    def changed(self) -> bool:
+        return self._file is not None
+
+    @property
+    def index_bytes(self) -> int:
+        return OFFSET_ENTRY_SIZE * len(self._index)
+
+    def join(self, base_offset: int) -> None:
+        """Another source continues here."""
+        self._change()
+        self.replaced.append(base_offset)
+
+    def add(self, batch: bytes | memoryview, *, original: bool) -> None:
+        if not original or self._dropped is not None:
+            self._change()
+            self._dropped = None
+        header = read_header(batch)
+        if header.max_timestamp > self._newest[0]:
+            self._newest = header.max_timestamp, header.last_offset - self.base_offset
+        if self._bytes_since_entry > self._interval:
+            self._index.append(header.last_offset - self.base_offset, self.size)
+            self._times.append_if_newer(*self._newest)
+            self._bytes_since_entry = 0
+        self._bytes_since_entry += len(batch)
+        self.size += len(batch)
+        if self._file is not None:
+            self._waiting += batch
+            if len(self._waiting) >= WRITE_CHUNK:
+                self._write(self._file)
+
+    def drop(self, header: BatchHeader) -> None:
+        if self._dropped is not None:
+            self._change()
+        self._dropped = header
+
+    def finish(self) -> int:
+        """All of it is on the disk when this returns the bytes written; nothing trusts it before."""
+        last, self._dropped = self._dropped, None
+        if last is not None:
+            already_bare = last.records_count == 0
+            self.add(pack_batch(last, b"") if already_bare else bare_header(last), original=already_bare)
+        if self._file is None:
+            self.discard()
+            return 0
+        self._write(self._file)
+        self._times.append_if_newer(*self._newest)
+        self._index.rewrite()
+        self._times.rewrite()
+        self._file.sync()
+        self._file.close()
+        return self.size
+
+    def discard(self) -> None:
+        for path in (self.path, self._index.path, self._times.path):
+            self._disk.remove(path)
+
+    def _change(self) -> None:
+        if self._file is not None:
+            return
+        self._file = self._disk.open(self.path, create=True)
+        self._file.truncate(0)  # whatever a compaction that did not finish has left
+        for position in range(0, self.size, WRITE_CHUNK):
+            self._file.append(self._source.read(position, min(WRITE_CHUNK, self.size - position)))
+
+    def _write(self, file: File) -> None:
+        if self._waiting:
+            file.append(self._waiting)
+            self._waiting = bytearray()

@@ -1,0 +1,197 @@
+"""Log compaction: keep the last record of every key, at its own offset, and forget the ones before it.
+
+Two passes over sealed segments. The first reads the dirty part and remembers the last offset of every key, in a map of
+bounded size: when it is full, this run cleans what the map covers and the next one continues there. The second rewrites
+the segments from the log's start: a record stays if the map has no later one of its key. Tombstones stay
+`delete.retention.ms` longer, counted from the first rewrite that met them (KIP-534), so that a reader who started
+before still sees the deletion.
+
+Never touched: the active segment, anything at or beyond `upper`, control batches. Batches of transactions lose records
+that were overwritten since, but overwrite nothing themselves: whether they were aborted is not known here.
+
+Nothing is replaced here either. The result names the cleaned files, complete and synced, and the segments each stands
+for; `Log.swap_segments` puts them in place.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Final
+
+from tidelog.config import TopicConfig
+from tidelog.storage.cleaning import (
+    KEY_BYTES,
+    CleanedSegment,
+    CompactionStats,
+    RecordFilter,
+    decode,
+    key_digest,
+    read_batches,
+)
+from tidelog.storage.disk import Disk, File, RealDisk
+from tidelog.storage.index import MAX_RELATIVE_OFFSET
+from tidelog.storage.naming import LOG, offset_name
+from tidelog.wire.record_batch import CONTROL, TRANSACTIONAL
+
+DEDUPE_BUFFER_BYTES: Final = 128 << 20
+
+Progress = Callable[[CompactionStats], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionRequest:
+    """Everything a worker process needs to know; see `cleanable` for segments, first_dirty and upper."""
+
+    directory: str
+    segments: tuple[int, ...]
+    first_dirty: int
+    upper: int
+    now_ms: int
+    config: TopicConfig
+    last_offsets: Mapping[int, int] = field(default_factory=dict)
+    """Producer id to the last offset it wrote: that batch survives as a bare header, so its sequence does."""
+    dedupe_buffer_bytes: int = DEDUPE_BUFFER_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """One cleaned `.log` (its indexes lie beside it) and the base offsets of the segments it stands for."""
+
+    cleaned: str
+    base_offset: int
+    replaced: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionResult:
+    replacements: tuple[Replacement, ...]
+    cleaned_to: int
+    """Below this offset every key is there once: the next cleaner checkpoint, once the swap is done."""
+    stats: CompactionStats
+
+
+def compact_partition(request: CompactionRequest) -> CompactionResult:
+    """Entry for a worker process."""
+    return compact(RealDisk(), request)
+
+
+def compact(disk: Disk, request: CompactionRequest, progress: Progress | None = None) -> CompactionResult:
+    """Raises CorruptMessage, leaving no files, if a batch no longer matches its checksum."""
+    stats = CompactionStats()
+    offsets, mapped_end = map_keys(disk, request)
+    stats.keys = len(offsets)
+    if mapped_end <= request.first_dirty:
+        return CompactionResult((), request.first_dirty, stats)
+    records = RecordFilter(
+        offsets=offsets,
+        mapped_end=mapped_end,
+        upper=request.upper,
+        now_ms=request.now_ms,
+        delete_retention_ms=request.config.delete_retention_ms,
+        last_offsets=dict(request.last_offsets),
+        stats=stats,
+    )
+    rewrite = _Rewrite(disk, request, records)
+    try:
+        for base_offset, end in _ranges(request):
+            if base_offset >= mapped_end:
+                break
+            rewrite.segment(base_offset, end)
+            if progress is not None:
+                progress(stats)
+        return CompactionResult(rewrite.finish(), mapped_end, stats)
+    except BaseException:
+        rewrite.discard()
+        raise
+
+
+def map_keys(disk: Disk, request: CompactionRequest) -> tuple[dict[bytes, int], int]:
+    """Key digest to last offset over the dirty part, and where the map ends: at `upper`, or before when it is full."""
+    offsets: dict[bytes, int] = {}
+    limit = max(1, request.dedupe_buffer_bytes // KEY_BYTES)
+    for base_offset, end in _ranges(request):
+        if end <= request.first_dirty:
+            continue
+        file = disk.open(_log_path(request, base_offset))
+        for header, batch in read_batches(file, request.first_dirty):
+            if header.last_offset >= request.upper:
+                return offsets, min(request.upper, header.base_offset)
+            if header.attributes & (CONTROL | TRANSACTIONAL):
+                continue
+            decoded = decode(header, batch)
+            for span in decoded[1] if decoded is not None else ():
+                offset = header.base_offset + span.offset_delta
+                if span.key is None or offset < request.first_dirty:
+                    continue
+                digest = key_digest(span.key)
+                if len(offsets) >= limit and digest not in offsets:
+                    return offsets, offset
+                offsets[digest] = offset
+    return offsets, request.upper
+
+
+def _ranges(request: CompactionRequest) -> Iterator[tuple[int, int]]:
+    """Base and end offset of every segment."""
+    return pairwise((*request.segments, request.upper))
+
+
+def _log_path(request: CompactionRequest, base_offset: int) -> str:
+    return f"{request.directory}/{offset_name(base_offset, LOG)}"
+
+
+class _Rewrite:
+    """The second pass: sources in, cleaned segments out."""
+
+    def __init__(self, disk: Disk, request: CompactionRequest, records: RecordFilter) -> None:
+        self._disk = disk
+        self._request = request
+        self._records = records
+        self._outputs: list[CleanedSegment] = []
+
+    def segment(self, base_offset: int, end: int) -> None:
+        stats = self._records.stats
+        source = self._disk.open(_log_path(self._request, base_offset))
+        output = self._output(source, base_offset, end)
+        for header, batch in read_batches(source):
+            kept = self._records.clean(header, batch)
+            if kept is None:
+                stats.batches_dropped += 1
+                output.drop(header)
+            else:
+                output.add(kept, original=kept is batch)
+        stats.bytes_read += source.size
+
+    def finish(self) -> tuple[Replacement, ...]:
+        self._finish_last()
+        self._disk.sync_dir(self._request.directory)
+        return tuple(
+            Replacement(output.path, output.base_offset, tuple(output.replaced))
+            for output in self._outputs
+            if output.changed
+        )
+
+    def discard(self) -> None:
+        for output in self._outputs:
+            output.discard()
+
+    def _output(self, source: File, base_offset: int, end: int) -> CleanedSegment:
+        if self._outputs and self._fits(self._outputs[-1], source.size, end):
+            self._outputs[-1].join(base_offset)
+        else:
+            self._finish_last()
+            interval = self._request.config.index_interval_bytes
+            self._outputs.append(CleanedSegment(self._disk, self._request.directory, base_offset, source, interval))
+        return self._outputs[-1]
+
+    def _fits(self, output: CleanedSegment, size: int, end: int) -> bool:
+        """Small neighbours become one segment, or a log of many updates would end as many tiny files."""
+        config = self._request.config
+        return (
+            output.size + size <= config.segment_bytes
+            and output.index_bytes < config.segment_index_bytes
+            and end - 1 - output.base_offset <= MAX_RELATIVE_OFFSET
+        )
+
+    def _finish_last(self) -> None:
+        if self._outputs:
+            self._records.stats.bytes_written += self._outputs[-1].finish()
