@@ -54,6 +54,9 @@ class Target:
             if error.args[0].code() == KafkaError.INVALID_CONFIG:
                 return None
             raise
+        # Apache Kafka answers before its brokers know the topic; raw load would run into errors it does not read.
+        while topic not in (known := admin.list_topics(timeout=30).topics) or len(known[topic].partitions) < partitions:
+            time.sleep(0.05)
         return topic
 
     def delete_topic(self, topic: str) -> None:
