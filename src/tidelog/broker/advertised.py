@@ -1,4 +1,6 @@
-"""The address clients are told. Unless `advertised.listeners` says otherwise, it is the one they already reached us at."""
+"""The address clients are told. Unless `advertised.listeners` says otherwise, it is the one they already reached us
+at.
+"""
 
 from tidelog.broker.connection import Connection
 from tidelog.config import BrokerConfig

@@ -14,6 +14,7 @@ from tidelog.broker.listener import Listeners
 from tidelog.broker.partitions import Partitions
 from tidelog.clock import Clock
 from tidelog.cluster.replica import Replica
+from tidelog.storage.swap import delete_segments
 
 IDLE_CHECK_SECONDS: Final = 5.0
 PRODUCER_CHECK_SECONDS: Final = 600.0
@@ -55,7 +56,7 @@ class Background:
 
     async def enforce_retention(self) -> None:
         for replica in list(self._partitions):
-            if not replica.log.failed:
+            if replica.log.failure is None:
                 await self._expire(replica)
             await asyncio.sleep(0)
 
@@ -67,12 +68,12 @@ class Background:
         log.info(
             "retention", partition=str(replica.partition), segments=len(expired), start_offset=replica.log.start_offset
         )
-        await asyncio.get_running_loop().run_in_executor(None, replica.log.delete_segments, expired)
+        await asyncio.get_running_loop().run_in_executor(None, delete_segments, expired)
 
     async def expire_producers(self) -> None:
-        horizon = self._clock.now_ms() - self._partitions.broker_config.producer_id_expiration_ms
+        config = self._partitions.broker_config
         for replica in self._partitions:
-            replica.log.producers.expire(horizon)
+            replica.log.expire_producers(self._clock.now_ms(), config.producer_id_expiration_ms)
 
     async def close_idle(self) -> None:
         self._listeners.close_idle()

@@ -46,7 +46,11 @@ class Cleaner:
     def _dirtiest(self) -> Candidate | None:
         due: list[Candidate] = []
         for replica in self._partitions:
-            if not replica.config.compacted or replica.log.failed or replica.partition in self._uncleanable:
+            if (
+                not replica.config.compacted
+                or replica.log.failure is not None
+                or replica.partition in self._uncleanable
+            ):
                 continue
             work = self._assess(replica)
             if work.is_due(replica.config):
@@ -78,7 +82,7 @@ class Cleaner:
             upper=work.upper,
             now_ms=self._clock.now_ms(),
             config=replica.config,
-            last_offsets={each.producer_id: each.last_offset for each in replica.log.producers},
+            last_offsets={each.producer_id: each.last_offset for each in replica.log.producers.producers.values()},
             dedupe_buffer_bytes=self._partitions.broker_config.log_cleaner_dedupe_buffer_size,
         )
         try:
@@ -96,7 +100,7 @@ class Cleaner:
         await asyncio.sleep(0)
 
     def _install(self, replica: Replica, result: CompactionResult) -> None:
-        if replica.log.failed or not self._still_ours(replica):
+        if replica.log.failure is not None or not self._still_ours(replica):
             return  # deleted or failed meanwhile: the cleaned files go with the directory
         present = {segment.base_offset: segment for segment in replica.log.segments}
         for replacement in result.replacements:

@@ -1,10 +1,11 @@
 """One client socket: bytes in, whole frames to dispatch, answers out in request order.
 
-Raw non-blocking sockets on the event loop, without asyncio transports: reads go straight into our buffer, answers leave in
-the same wake-up that made them, and file slices leave by `sendfile`, none of which transports allow.
+Raw non-blocking sockets on the event loop, without asyncio transports: reads go straight into our buffer, answers
+leave in the same wake-up that made them, and file slices leave by `sendfile`, none of which transports allow.
 
-Memory is bounded by design. A frame gets room as its bytes arrive. Answers queue as (file, position, length), not as bytes. A
-client that does not read its answers, or has too many requests in flight, is not read from: it stops only itself.
+Memory is bounded by design. A frame gets room as its bytes arrive. Answers queue as (file, position, length), not as
+bytes. A client that does not read its answers, or has too many requests in flight, is not read from: it stops only
+itself.
 """
 
 import os
@@ -134,7 +135,9 @@ class Connection:
         self._watch_reading()
 
     def _make_room(self) -> None:
-        """See to it that the unfinished frame can arrive whole, moving it to the front or to a bigger buffer if need be."""
+        """See to it that the unfinished frame can arrive whole, moving it to the front or to a bigger buffer if
+        need be.
+        """
         start, end = self._start, self._end
         left = end - start
         if left == 0:

@@ -23,7 +23,15 @@ Key = tuple[str, UUID, int]
 class Wanted:
     """One partition of a fetch: the client's wish, and what it last heard."""
 
-    __slots__ = ("current_leader_epoch", "key", "last_fetched_epoch", "max_bytes", "offset", "told_start", "told_watermark")
+    __slots__ = (
+        "current_leader_epoch",
+        "key",
+        "last_fetched_epoch",
+        "max_bytes",
+        "offset",
+        "told_start",
+        "told_watermark",
+    )
 
     def __init__(self, key: Key, wish: FetchPartition) -> None:
         self.key = key
@@ -92,7 +100,9 @@ class FetchSessions:
                 ErrorCode.INVALID_FETCH_SESSION_EPOCH,
             )
         if session.uses_ids != uses_ids:
-            raise KafkaError("a fetch session cannot change between names and ids", ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+            raise KafkaError(
+                "a fetch session cannot change between names and ids", ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+            )
         session.epoch = 1 if session.epoch == MAX_EPOCH else session.epoch + 1
         self._sessions.move_to_end(session.session_id)
         session.update(request)

@@ -1,8 +1,8 @@
 """Group commit: fdatasync back to back, in a thread, with no timer.
 
-While one sync runs, the next group forms by itself out of whatever is appended meanwhile. A timer would only add latency.
-After a failed sync its log directory never acknowledges again: the kernel may have dropped the dirty pages and would report
-success the next time.
+While one sync runs, the next group forms by itself out of whatever is appended meanwhile. A timer would only add
+latency. After a failed sync its log directory never acknowledges again: the kernel may have dropped the dirty pages
+and would report success the next time.
 """
 
 import threading
@@ -12,7 +12,8 @@ from queue import SimpleQueue
 from typing import Final
 
 from tidelog.cluster.replica import Replica
-from tidelog.storage.log import Flush
+from tidelog.errors import StorageOffline
+from tidelog.storage.flush import Flush
 
 THREADS: Final = 4
 """Syncs of different files run side by side; the file system merges their journal commits."""
@@ -21,7 +22,7 @@ Job = tuple[Replica, Flush]
 
 
 class Flusher:
-    def __init__(self, loop: AbstractEventLoop, on_error: Callable[[Replica, OSError], None]) -> None:
+    def __init__(self, loop: AbstractEventLoop, on_error: Callable[[Replica, StorageOffline], None]) -> None:
         self._loop = loop
         self._on_error = on_error
         self._dirty: set[Replica] = set()
@@ -49,17 +50,17 @@ class Flusher:
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
             replica, flush = job
-            error: OSError | None = None
+            error: StorageOffline | None = None
             try:
                 flush.run()
-            except OSError as failure:
+            except StorageOffline as failure:
                 error = failure
             try:
                 self._loop.call_soon_threadsafe(self._done, replica, flush, error)
             except RuntimeError:  # the loop is closed: the broker is going down, and nobody waits for this sync
                 return
 
-    def _done(self, replica: Replica, flush: Flush, error: OSError | None) -> None:
+    def _done(self, replica: Replica, flush: Flush, error: StorageOffline | None) -> None:
         self._busy.discard(replica)
         if error is not None:
             self._dirty.discard(replica)

@@ -17,7 +17,9 @@ ACCEPTS_PER_TURN: Final = 64
 OUT_OF_DESCRIPTORS: Final = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 ACCEPT_PAUSE_SECONDS: Final = 1.0
 RESERVED_DESCRIPTORS: Final = 64
-"""Kept back from clients for segments, indexes and checkpoints: a log must be able to roll under a flood of connections."""
+"""Kept back from clients for segments, indexes and checkpoints: a log must be able to roll under a flood of
+connections.
+"""
 
 log = structlog.get_logger("tidelog.broker")
 

@@ -16,7 +16,6 @@ from tidelog.errors import KafkaError
 from tidelog.storage.disk import DiskLocked
 
 
-
 def run(config: BrokerConfig) -> int:
     """Serve until SIGINT or SIGTERM. The exit code: 0 after a clean stop, 1 if it could not start."""
     configure_logs(logging.INFO)

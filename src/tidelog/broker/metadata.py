@@ -49,7 +49,7 @@ class Metadata:
             if flush is not None:
                 await asyncio.get_running_loop().run_in_executor(None, flush.run)
                 log.complete_flush(flush)
-        except OSError as error:
+        except (OSError, StorageOffline) as error:
             # As for any log: after a failed sync nothing written to it can be trusted, so nothing more is promised.
             log.fail(f"metadata could not be stored: {error}")
             raise StorageOffline(f"metadata could not be stored: {error}") from error

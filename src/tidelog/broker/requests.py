@@ -33,8 +33,8 @@ class Later:
 
 Reply = Message | bytes | Coroutine[Any, Any, Message | bytes]
 Handle = Callable[[Context, Any], Reply]
-"""Decoded request in, message out (as bytes if it was encoded before). A coroutine holds back the requests behind it until
-it is done."""
+"""Decoded request in, message out (as bytes if it was encoded before). A coroutine holds back the requests behind it
+until it is done."""
 
 RawReply = Sequence[Part] | None | Coroutine[Any, Any, None]
 HandleRaw = Callable[[Context, memoryview, int], RawReply]

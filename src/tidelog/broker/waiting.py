@@ -1,4 +1,6 @@
-"""Requests that wait: acks=all for the high watermark, fetches for bytes. Each is parked once and woken, never polled."""
+"""Requests that wait: acks=all for the high watermark, fetches for bytes. Each is parked once and woken, never
+polled.
+"""
 
 from asyncio import AbstractEventLoop, TimerHandle
 from collections import deque
@@ -6,7 +8,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from tidelog.cluster.replica import Replica
-from tidelog.ids import Offset
 
 SWEEP_SECONDS: Final = 0.25
 """Produce timeouts are seconds long and hardly ever happen, so one sweep serves them all instead of a timer each."""
@@ -21,7 +22,7 @@ class ParkedProduce:
         self._missing = missing
         self.deadline = deadline
         self.done = done
-        self.failed: dict[Replica, Offset] = {}
+        self.failed: dict[Replica, int] = {}
 
     def arrived(self) -> bool:
         self._missing -= 1
@@ -44,7 +45,7 @@ class ParkedFetch:
 class Waiting:
     def __init__(self, loop: AbstractEventLoop) -> None:
         self._loop = loop
-        self._produces: dict[Replica, deque[tuple[Offset, ParkedProduce]]] = {}
+        self._produces: dict[Replica, deque[tuple[int, ParkedProduce]]] = {}
         self._deadlines: dict[ParkedProduce, None] = {}
         self._fetches: dict[Replica, dict[ParkedFetch, None]] = {}
         self._sweep: TimerHandle | None = None
@@ -52,7 +53,7 @@ class Waiting:
     # -- produce ----------------------------------------------------------------------------------------------------
 
     def park_produce(
-        self, needs: Sequence[tuple[Replica, Offset]], timeout_s: float, done: Callable[[ParkedProduce], None]
+        self, needs: Sequence[tuple[Replica, int]], timeout_s: float, done: Callable[[ParkedProduce], None]
     ) -> None:
         parked = ParkedProduce(len(needs), self._loop.time() + timeout_s, done)
         for replica, offset in needs:

@@ -2,8 +2,9 @@
 
     python -m tidelog.broker.worker
 
-Reads jobs from stdin and writes results to stdout, each as a length and that many bytes of MessagePack. A thread watches stdin,
-so when the broker dies the worker dies at once, also in the middle of a compaction: two writers must never meet.
+Reads jobs from stdin and writes results to stdout, each as a length and that many bytes of MessagePack. A thread
+watches stdin, so when the broker dies the worker dies at once, also in the middle of a compaction: two writers must
+never meet.
 """
 
 import os
@@ -12,7 +13,7 @@ import sys
 import threading
 from collections.abc import Callable
 from struct import Struct
-from typing import Any, BinaryIO, Final
+from typing import IO, Any, Final
 
 import msgspec
 
@@ -64,7 +65,7 @@ def run_job(data: bytes) -> bytes:
     return encode(Result(value=msgspec.Raw(encode(value))))
 
 
-def read_frame(stream: BinaryIO) -> bytes | None:
+def read_frame(stream: IO[bytes]) -> bytes | None:
     head = stream.read(LENGTH.size)
     if len(head) < LENGTH.size:
         return None
@@ -73,7 +74,7 @@ def read_frame(stream: BinaryIO) -> bytes | None:
     return data if len(data) == size else None
 
 
-def write_frame(stream: BinaryIO, data: bytes) -> None:
+def write_frame(stream: IO[bytes], data: bytes) -> None:
     stream.write(LENGTH.pack(len(data)) + data)
     stream.flush()
 

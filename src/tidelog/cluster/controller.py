@@ -8,7 +8,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from uuid import UUID
 
 from tidelog.cluster.image import TOPIC_RESOURCE, MetadataImage, TopicImage
-from tidelog.cluster.records import AnyRecord, ConfigRecord, PartitionRecord, ProducerIdsRecord, TopicRecord, TopicRemoved
+from tidelog.cluster.records import (
+    AnyRecord,
+    ConfigRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    TopicRecord,
+    TopicRemoved,
+)
 from tidelog.config import validate_topic_configs
 from tidelog.errors import (
     InvalidPartitions,
@@ -130,7 +137,9 @@ def known_topic(image: MetadataImage, name: str) -> TopicImage:
     return topic
 
 
-def place_replicas(brokers: Sequence[int], replication_factor: int, partitions: Iterable[int]) -> dict[int, tuple[int, ...]]:
+def place_replicas(
+    brokers: Sequence[int], replication_factor: int, partitions: Iterable[int]
+) -> dict[int, tuple[int, ...]]:
     """Leaders go round the brokers; followers sit on the brokers after the leader."""
     if replication_factor < 1:
         raise InvalidReplicationFactor("replication factor must be at least 1")
@@ -171,7 +180,9 @@ def _checked_assignments(
     factor = len(assignments[first])
     for partition, replicas in assignments.items():
         if not replicas or len(set(replicas)) != len(replicas) or len(replicas) != factor:
-            raise InvalidReplicaAssignment(f"partition {partition}: replicas {list(replicas)} are empty, doubled or uneven")
+            raise InvalidReplicaAssignment(
+                f"partition {partition}: replicas {list(replicas)} are empty, doubled or uneven"
+            )
         unknown = sorted(set(replicas) - set(brokers))
         if unknown:
             raise InvalidReplicaAssignment(f"partition {partition}: no broker {unknown}")

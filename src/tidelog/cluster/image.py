@@ -1,6 +1,7 @@
 """The metadata image: an immutable picture of topics, partitions and settings.
 
-`image.apply(records)` returns the next picture; nobody ever changes one. Readers hold a reference and are never surprised.
+`image.apply(records)` returns the next picture; nobody ever changes one. Readers hold a reference and are never
+surprised.
 """
 
 from collections.abc import Iterable, Mapping

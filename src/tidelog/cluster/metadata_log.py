@@ -10,12 +10,14 @@ from uuid import UUID
 from tidelog.cluster.image import MetadataImage
 from tidelog.cluster.records import AnyRecord, TopicRemoved, decode_record, encode_record
 from tidelog.config import TopicConfig
-from tidelog.ids import Offset, TopicPartition
+from tidelog.ids import TopicPartition
 from tidelog.storage.log import Log
-from tidelog.wire.record_batch import build_batch, iter_batches, iter_records
+from tidelog.wire.record_batch import Record, build_batch, iter_batches, iter_records
 
 METADATA_PARTITION: Final = TopicPartition("__cluster_metadata", 0)
-METADATA_CONFIG: Final = TopicConfig(retention_ms=-1, segment_bytes=64 * 1024 * 1024, max_message_bytes=256 * 1024 * 1024)
+METADATA_CONFIG: Final = TopicConfig(
+    retention_ms=-1, segment_bytes=64 * 1024 * 1024, max_message_bytes=256 * 1024 * 1024
+)
 
 _READ_BYTES: Final = 4 * 1024 * 1024
 _SNAPSHOT_WORTHWHILE: Final = 1000
@@ -37,14 +39,15 @@ class MetadataLog:
             records: list[AnyRecord] = []
             for header, batch in iter_batches(data):
                 records.extend(decode_record(bytes(record.value or b"")) for record in iter_records(batch))
-                offset = Offset(header.last_offset + 1)
+                offset = header.last_offset + 1
             image = image.apply(records)
             self._note(records)
         return image
 
     def append(self, records: Sequence[AnyRecord], *, now_ms: int) -> None:
-        values = [(None, encode_record(record)) for record in records]
-        batch = build_batch(values, timestamp=now_ms)
+        batch = build_batch(
+            Record(offset, now_ms, None, encode_record(record), ()) for offset, record in enumerate(records)
+        )
         self.log.append(bytearray(batch), leader_epoch=0, now_ms=now_ms)
         self._note(records)
 

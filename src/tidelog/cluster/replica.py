@@ -1,15 +1,22 @@
 """One partition as its leader sees it: the log, the epoch it leads in, and how far readers may look.
 
-With `flush.on.ack` (the default) a record becomes visible when it is on disk, so no reader ever sees a value that a power
-loss could take back and another value replace. Without it, visibility follows the page cache, as in Kafka.
+With `flush.on.ack` (the default) a record becomes visible when it is on disk, so no reader ever sees a value that a
+power loss could take back and another value replace. Without it, visibility follows the page cache, as in Kafka.
 """
 
 from collections.abc import Callable
 from uuid import UUID
 
 from tidelog.config import TopicConfig
-from tidelog.errors import ErrorCode, FencedLeaderEpoch, KafkaError, OffsetOutOfRange, UnknownLeaderEpoch
-from tidelog.ids import Offset, TopicPartition
+from tidelog.errors import (
+    ErrorCode,
+    FencedLeaderEpoch,
+    KafkaError,
+    OffsetOutOfRange,
+    StorageOffline,
+    UnknownLeaderEpoch,
+)
+from tidelog.ids import TopicPartition
 from tidelog.storage.log import Appended, Log, Slice
 
 NO_EPOCH = -1
@@ -23,7 +30,7 @@ class Replica:
         self.partition: TopicPartition = log.partition
         self.topic_id = topic_id
         self.leader_epoch = leader_epoch
-        self.high_watermark: Offset = log.end_offset
+        self.high_watermark: int = log.end_offset
         self.on_watermark: Callable[[Replica], None] | None = None
         """Told of every advance. The only signal that goes up."""
         self._isr_size = 1
@@ -33,11 +40,13 @@ class Replica:
         return self.log.config
 
     @property
-    def last_stable_offset(self) -> Offset:
+    def last_stable_offset(self) -> int:
         """Equal to the high watermark while no transaction can be open."""
         return self.high_watermark
 
-    def append(self, records: memoryview | bytearray | bytes, *, acks: int, now_ms: int, prepared: bool = False) -> Appended:
+    def append(
+        self, records: memoryview | bytearray | bytes, *, acks: int, now_ms: int, prepared: bool = False
+    ) -> Appended:
         log = self.log
         if acks == -1 and log.config.min_insync_replicas > self._isr_size:
             raise KafkaError(
@@ -67,10 +76,12 @@ class Replica:
         raise UnknownLeaderEpoch(f"{self.partition}: epoch {client_epoch} is newer than {self.leader_epoch}")
 
     def read(self, offset: int, max_bytes: int, *, min_one: bool) -> Slice:
+        if self.log.failure is not None:
+            raise StorageOffline(f"{self.partition} is offline: {self.log.failure}")
         upper = self.high_watermark
         if offset > upper and offset <= self.log.end_offset:
             # Written but not yet visible: an empty answer, not an error, since it soon will be.
             return self.log.read(upper, 0, upper=upper, min_one=False)
         if offset > upper:
             raise OffsetOutOfRange(offset, self.log.start_offset, upper)
-        return self.log.read(Offset(offset), max_bytes, upper=upper, min_one=min_one)
+        return self.log.read(offset, max_bytes, upper=upper, min_one=min_one)

@@ -1,7 +1,7 @@
 """Tidelog for tests: a real broker inside the test process, ready in milliseconds, gone without a trace.
 
-    with tidelog.testing.Broker() as broker:
-        producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers})
+with tidelog.testing.Broker() as broker:
+    producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers})
 """
 
 from typing import TYPE_CHECKING, Any

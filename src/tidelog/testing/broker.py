@@ -18,7 +18,7 @@ READY_SECONDS = 30.0
 
 
 class Broker:
-    """`Broker(**{"num.partitions": 4})`; `with` starts and stops it. Settings are Kafka's, as strings or plain values."""
+    """`Broker({"num.partitions": 4})`; `with` starts and stops it. Settings have Kafka's names, values may be plain."""
 
     def __init__(
         self, settings: Mapping[str, Any] | None = None, *, data_dir: str | Path | None = None, port: int = 0

@@ -41,7 +41,10 @@ REFUSALS: list[tuple[ErrorCode, Callable[[], object]]] = [
     (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, lambda: controller.delete_topic(EMPTY, "nobody")),
     (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, lambda: controller.alter_topic_config(EMPTY, "nobody", {})),
     (ErrorCode.INVALID_PARTITIONS, lambda: controller.create_partitions(create(), "orders", total=1, brokers=[1])),
-    (ErrorCode.INVALID_REQUEST, lambda: controller.delete_topic(create(name="__consumer_offsets"), "__consumer_offsets")),
+    (
+        ErrorCode.INVALID_REQUEST,
+        lambda: controller.delete_topic(create(name="__consumer_offsets"), "__consumer_offsets"),
+    ),
 ]
 
 

@@ -1,8 +1,8 @@
 """Who is here and what exists.
 
-ApiVersions 0-4: exactly the endpoints that are wired. Metadata 0-13: creates missing topics if both sides allow it; lookup by id
-from 12. DescribeCluster 0-2. DescribeTopicPartitions 0, with paging.
-Not done: authorized operations are always the "unknown" value; there are no ACLs yet.
+ApiVersions 0-4: exactly the endpoints that are wired. Metadata 0-13: creates missing topics if both sides allow it;
+lookup by id from 12. DescribeCluster 0-2. DescribeTopicPartitions 0, with paging. Not done: authorized operations are
+always the "unknown" value; there are no ACLs yet.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -108,7 +108,9 @@ class ClusterHandler:
         if body is None:
             if len(self._cache) >= CACHED_ANSWERS:
                 self._cache.clear()
-            body = self._cache[key] = encode(self._describe(context.version, request, image, host, port), context.version)
+            body = self._cache[key] = encode(
+                self._describe(context.version, request, image, host, port), context.version
+            )
         return body
 
     def _describe(

@@ -1,7 +1,7 @@
 """Settings of topics and of this broker, read and changed while it runs.
 
-DescribeConfigs 1-4, IncrementalAlterConfigs 0-1, AlterConfigs 0-2, ListConfigResources 0-1. Broker settings that need a restart are
-read-only here. Not done: broker loggers, client metrics and groups have no settings yet.
+DescribeConfigs 1-4, IncrementalAlterConfigs 0-1, AlterConfigs 0-2, ListConfigResources 0-1. Broker settings that need
+a restart are read-only here. Not done: broker loggers, client metrics and groups have no settings yet.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,9 +10,9 @@ from tidelog.broker.metadata import Metadata
 from tidelog.broker.partitions import Partitions
 from tidelog.broker.requests import Context, Endpoint
 from tidelog.cluster import controller
+from tidelog.cluster.config_changes import Change, altered
 from tidelog.cluster.image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage
 from tidelog.cluster.records import AnyRecord
-from tidelog.cluster.config_changes import Change, altered
 from tidelog.config import (
     BROKER_SETTINGS,
     TOPIC_SETTINGS,
@@ -97,7 +97,9 @@ class ConfigsHandler:
 
     def _check_broker(self, resource_type: int, name: str) -> None:
         if resource_type != BROKER_RESOURCE:
-            raise InvalidRequest(f"resources of type {resource_type} have no settings here; topics (2) and brokers (4) have")
+            raise InvalidRequest(
+                f"resources of type {resource_type} have no settings here; topics (2) and brokers (4) have"
+            )
         node_id = self._partitions.broker_config.node_id
         if name not in ("", str(node_id)):
             raise InvalidRequest(f"this is broker {node_id}, not {name!r}")

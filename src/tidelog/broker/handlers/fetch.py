@@ -1,8 +1,8 @@
 """Fetch: file slices from the log to the socket, untouched.
 
-Versions 4-18: sessions from 7, leader epochs from 9, zstd from 10, topic ids from 13. Long polls are parked once and woken by
-the append. Both isolation levels are served: nothing is ever aborted while there are no transactions.
-Not done: replica_id is ignored (followers come with the cluster); fetches are never redirected to another replica.
+Versions 4-18: sessions from 7, leader epochs from 9, zstd from 10, topic ids from 13. Long polls are parked once and
+woken by the append. Both isolation levels are served: nothing is ever aborted while there are no transactions. Not
+done: replica_id is ignored (followers come with the cluster); fetches are never redirected to another replica.
 """
 
 from collections.abc import Iterable, Sequence
@@ -143,7 +143,7 @@ def _read_one(replica: Replica, wanted: Wanted, left: int, isolation: int, *, no
     diverging = _divergence(replica, wanted) if wanted.last_fetched_epoch >= 0 else None
     records: Slice | None = None
     watermark = replica.high_watermark
-    if diverging is None and (wanted.offset != watermark or replica.log.failed):
+    if diverging is None and (wanted.offset != watermark or replica.log.failure is not None):
         limit = min(wanted.max_bytes, left)
         if limit > 0 or nothing_yet:
             # Only the first partition with data may exceed the limits, by one batch, so that a reader always gets on.

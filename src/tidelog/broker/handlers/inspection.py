@@ -1,4 +1,6 @@
-"""Looking inside this broker: DescribeLogDirs 1-5 (sizes and disk space), DescribeProducers 0 (idempotent producers)."""
+"""Looking inside this broker: DescribeLogDirs 1-5 (sizes and disk space), DescribeProducers 0 (idempotent
+producers).
+"""
 
 from collections.abc import Callable, Iterable
 
@@ -37,7 +39,9 @@ class InspectionHandler:
             topic, partition = replica.partition
             size = replica.log.size_bytes
             by_topic.setdefault(topic, []).append(
-                DescribeLogDirsPartition(partition_index=partition, partition_size=size, offset_lag=0, is_future_key=False)
+                DescribeLogDirsPartition(
+                    partition_index=partition, partition_size=size, offset_lag=0, is_future_key=False
+                )
             )
         return DescribeLogDirsResponse(
             results=(
@@ -94,6 +98,6 @@ class InspectionHandler:
                     coordinator_epoch=each.coordinator_epoch,
                     current_txn_start_offset=each.current_txn_first_offset,
                 )
-                for each in replica.log.producers
+                for each in replica.log.producers.producers.values()
             ),
         )

@@ -1,14 +1,13 @@
 """Questions about offsets, and moving the start of a log.
 
-ListOffsets 1-11: earliest (-2), latest (-1), by time, max timestamp (-3, from 7), earliest local (-4, from 8). Tiered storage
-does not exist here, so -5 and -6 have no offset to give. OffsetForLeaderEpoch 2-4. DeleteRecords 0-2.
+ListOffsets 1-11: earliest (-2), latest (-1), by time, max timestamp (-3, from 7), earliest local (-4, from 8). Tiered
+storage does not exist here, so -5 and -6 have no offset to give. OffsetForLeaderEpoch 2-4. DeleteRecords 0-2.
 """
 
 from tidelog.broker.partitions import Partitions
 from tidelog.broker.requests import Context, Endpoint
 from tidelog.cluster.replica import Replica
 from tidelog.errors import ErrorCode, KafkaError, OffsetOutOfRange, PolicyViolation
-from tidelog.ids import Offset
 from tidelog.wire.messages.data import (
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
@@ -66,7 +65,9 @@ class OffsetsHandler:
             offset, timestamp, epoch = _find(replica, asked.timestamp, isolation)
         except KafkaError as error:
             return ListOffsetsPartitionResponse(partition_index=index, error_code=error.code)
-        return ListOffsetsPartitionResponse(partition_index=index, timestamp=timestamp, offset=offset, leader_epoch=epoch)
+        return ListOffsetsPartitionResponse(
+            partition_index=index, timestamp=timestamp, offset=offset, leader_epoch=epoch
+        )
 
     # -- OffsetForLeaderEpoch ---------------------------------------------------------------------------------------
 
@@ -118,7 +119,7 @@ class OffsetsHandler:
             offset = watermark if asked.offset == HIGH_WATERMARK else asked.offset
             if not 0 <= offset <= watermark:
                 raise OffsetOutOfRange(offset, replica.log.start_offset, watermark)
-            replica.log.advance_start_offset(Offset(offset))
+            replica.log.advance_start_offset(offset)
             self._partitions.directory.checkpoint_start_offsets()
         except KafkaError as error:
             return DeleteRecordsPartitionResult(partition_index=index, low_watermark=-1, error_code=error.code)
@@ -135,7 +136,7 @@ def _find(replica: Replica, timestamp: int, isolation: int) -> tuple[int, int, i
     if timestamp == LATEST:
         return upper, -1, replica.leader_epoch
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
-        return log.start_offset, -1, log.epochs.epoch_for(log.start_offset)
+        return log.start_offset, -1, log.epochs.epoch_of(log.start_offset)
     if timestamp == MAX_TIMESTAMP:
         found = log.max_timestamp_offset(upper)
     elif timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):

@@ -1,9 +1,9 @@
 """Produce: batches from the socket to the log, untouched.
 
-Versions: 3-13 work; 0-2 are advertised only because kcat stops compressing when the minimum is higher.
-acks=0 is never answered (an error closes the connection, as in Kafka); acks=1 is answered after the write; acks=all after the
-records are visible: on disk with flush.on.ack, in the page cache without.
-Not done: transactional batches are refused until transactions exist.
+Versions: 3-13 work; 0-2 are advertised only because kcat stops compressing when the minimum is higher. acks=0 is
+never answered (an error closes the connection, as in Kafka); acks=1 is answered after the write; acks=all after the
+records are visible: on disk with flush.on.ack, in the page cache without. Not done: transactional batches are refused
+until transactions exist.
 """
 
 from tidelog.broker.deep_work import DeepWork
@@ -14,7 +14,6 @@ from tidelog.broker.waiting import ParkedProduce, Waiting
 from tidelog.clock import Clock
 from tidelog.cluster.replica import Replica
 from tidelog.errors import CorruptMessage, ErrorCode, KafkaError
-from tidelog.ids import Offset
 from tidelog.storage.validation import needs_preparation
 from tidelog.wire.messages.data import (
     PartitionProduceData,
@@ -84,7 +83,7 @@ class ProduceHandler:
         acks = request.acks
         now_ms = self._clock.now_ms()
         results: list[PartitionProduceResponse] = []
-        waits: list[tuple[Replica, Offset]] = []
+        waits: list[tuple[Replica, int]] = []
         for position, (target, data) in enumerate(targets):
             try:
                 if isinstance(target, KafkaError):
@@ -93,7 +92,9 @@ class ProduceHandler:
             except KafkaError as error:
                 results.append(_failure(data.index, error.code, str(error)))
             except OSError as error:
-                results.append(_failure(data.index, ErrorCode.KAFKA_STORAGE_ERROR, f"the disk refused the write: {error}"))
+                results.append(
+                    _failure(data.index, ErrorCode.KAFKA_STORAGE_ERROR, f"the disk refused the write: {error}")
+                )
         if acks == 0:
             if any(result.error_code for result in results):
                 context.connection.close("an acks=0 produce failed, and closing is the only way to say so")
@@ -115,7 +116,7 @@ class ProduceHandler:
         data: PartitionProduceData,
         now_ms: int,
         prepared: bytes | KafkaError | None,
-        waits: list[tuple[Replica, Offset]],
+        waits: list[tuple[Replica, int]],
     ) -> PartitionProduceResponse:
         acks = request.acks
         if acks not in (ACKS_ALL, 0, 1):
@@ -132,7 +133,7 @@ class ProduceHandler:
         if log.config.flush_on_ack and not appended.duplicate:
             self._flusher.mark(replica)
         if acks == ACKS_ALL and replica.high_watermark <= appended.last_offset:
-            waits.append((replica, Offset(appended.last_offset + 1)))
+            waits.append((replica, appended.last_offset + 1))
         return PartitionProduceResponse(
             index=data.index,
             base_offset=appended.base_offset,
@@ -165,7 +166,7 @@ def _failure(index: int, code: ErrorCode, message: str) -> PartitionProduceRespo
 def _settled(
     results: list[PartitionProduceResponse],
     targets: Targets,
-    waits: list[tuple[Replica, Offset]],
+    waits: list[tuple[Replica, int]],
     parked: ParkedProduce,
 ) -> list[PartitionProduceResponse]:
     """The results as they stand after waiting: a partition whose records did not become visible is not acknowledged."""
@@ -175,7 +176,9 @@ def _settled(
         if not isinstance(target, Replica) or settled[position].error_code or target not in needed:
             continue
         if target in parked.failed:
-            settled[position] = _failure(data.index, ErrorCode.KAFKA_STORAGE_ERROR, "the disk failed before the records were safe")
+            settled[position] = _failure(
+                data.index, ErrorCode.KAFKA_STORAGE_ERROR, "the disk failed before the records were safe"
+            )
         elif target.high_watermark < needed[target]:
             settled[position] = _failure(data.index, ErrorCode.REQUEST_TIMED_OUT, "the records were not safe in time")
     return settled

@@ -28,15 +28,16 @@ class ProducerIdsHandler:
         return self._next_from_new_block()
 
     async def _next_from_new_block(self) -> InitProducerIdResponse:
+        reserved = range(0)
+
         def decide(image: MetadataImage) -> list[AnyRecord]:
+            nonlocal reserved
             # Somebody who waited with us may have fetched the block meanwhile.
             if self._block:
                 return []
-            nonlocal reserved
             reserved, records = controller.allocate_producer_ids(image)
             return records
 
-        reserved = range(0)
         while not self._block:
             try:
                 await self._metadata.change(decide)

@@ -1,7 +1,7 @@
 """Topics come, grow and go.
 
-CreateTopics 2-7, DeleteTopics 1-6 (by id from 6), CreatePartitions 0-3. A topic is usable when its creation is answered.
-Not done: `timeout_ms` is not needed, since nothing here waits for another node.
+CreateTopics 2-7, DeleteTopics 1-6 (by id from 6), CreatePartitions 0-3. A topic is usable when its creation is
+answered. Not done: `timeout_ms` is not needed, since nothing here waits for another node.
 """
 
 from collections.abc import Callable, Sequence
@@ -150,9 +150,7 @@ class TopicsHandler:
                 topic_id = TopicId(controller.known_topic(image, name).topic_id)
             await self._metadata.change(lambda image: controller.delete_topic(image, name))
         except KafkaError as error:
-            return DeletableTopicResult(
-                name=name, topic_id=topic_id, error_code=error.code, error_message=str(error)
-            )
+            return DeletableTopicResult(name=name, topic_id=topic_id, error_code=error.code, error_message=str(error))
         return DeletableTopicResult(name=name, topic_id=topic_id)
 
     # -- grow -------------------------------------------------------------------------------------------------------
