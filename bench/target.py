@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -54,15 +54,22 @@ class Target:
             if error.args[0].code() == KafkaError.INVALID_CONFIG:
                 return None
             raise
-        # Apache Kafka answers before its brokers know the topic; raw load would run into errors it does not read.
-        while topic not in (known := admin.list_topics(timeout=30).topics) or len(known[topic].partitions) < partitions:
-            time.sleep(0.05)
+        _wait_for_leaders(admin, topic, partitions)
         return topic
 
     def delete_topic(self, topic: str) -> None:
         """Gives the disk back before the next measurement."""
         admin = self._admin()  # held in a name: its requests end with it
         admin.delete_topics([topic])[topic].result(60)
+
+
+def _wait_for_leaders(admin: AdminClient, topic: str, partitions: int) -> None:
+    """Apache Kafka answers before its brokers lead the topic; raw load would run into errors that it does not read."""
+    while topic not in (known := admin.list_topics(timeout=30).topics) or len(known[topic].partitions) < partitions:
+        time.sleep(0.05)
+    latest = {TopicPartition(topic, p): OffsetSpec.latest() for p in range(partitions)}
+    for answer in admin.list_offsets(latest, request_timeout=60).values():
+        answer.result(60)
 
 
 def cpu_seconds(pid: int) -> float:
