@@ -65,11 +65,15 @@ class Target:
 
 def _wait_for_leaders(admin: AdminClient, topic: str, partitions: int) -> None:
     """Apache Kafka answers before its brokers lead the topic; raw load would run into errors that it does not read."""
-    while topic not in (known := admin.list_topics(timeout=30).topics) or len(known[topic].partitions) < partitions:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        known = admin.list_topics(timeout=30).topics
+        if topic in known and len(known[topic].partitions) == partitions:
+            latest = {TopicPartition(topic, p): OffsetSpec.latest() for p in range(partitions)}
+            if all(answer.exception(60) is None for answer in admin.list_offsets(latest).values()):
+                return
         time.sleep(0.05)
-    latest = {TopicPartition(topic, p): OffsetSpec.latest() for p in range(partitions)}
-    for answer in admin.list_offsets(latest, request_timeout=60).values():
-        answer.result(60)
+    raise RuntimeError(f"{topic} has no leaders after 60 s")
 
 
 def cpu_seconds(pid: int) -> float:
