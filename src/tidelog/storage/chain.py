@@ -1,0 +1,136 @@
+"""The segments of one log, in order and without overlap: finding, rolling, dropping, cutting and replacing them."""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from tidelog.errors import invariant
+from tidelog.storage.disk import Disk, File
+from tidelog.storage.naming import CLEANED, LOG, parse_offset_name
+from tidelog.storage.segment import OpenSegments, Segment
+from tidelog.storage.swap import decide_swap, install_swap, set_aside
+
+
+class Slice(NamedTuple):
+    """Bytes of a log file to send. Holding it keeps the file readable."""
+
+    file: File
+    position: int
+    length: int
+
+
+class Chain:
+    def __init__(self, disk: Disk, directory: str, segments: list[Segment], open_segments: OpenSegments) -> None:
+        self.disk = disk
+        self.directory = directory
+        self.segments = segments
+        self.active = segments[-1]
+        self.unsynced: dict[Segment, File] = {}  # sealed since the last flush; the file that wrote it must sync it
+        self._bases = [segment.base_offset for segment in segments]
+        self._open_segments = open_segments
+
+    def read(self, offset: int, max_bytes: int, upper: int, min_one: bool) -> Slice:
+        """As `Log.read`, for an offset known to be in range and below `upper`."""
+        active = self.active
+        if offset >= active.base_offset:
+            found = self._read_from(active, offset, max_bytes, upper, min_one)
+            return found or Slice(active.file, active.size, 0)
+        for segment in self.segments[bisect_right(self._bases, offset) - 1 :]:
+            found = self._read_from(segment, offset, max_bytes, upper, min_one)
+            if found is not None:
+                return found
+            # Compaction removed what was between `offset` and the next segment.
+        return Slice(active.file, active.size, 0)
+
+    @staticmethod
+    def _read_from(segment: Segment, offset: int, max_bytes: int, upper: int, min_one: bool) -> Slice | None:
+        position, size = segment.locate(offset)
+        if not size:
+            return None
+        end = segment.size if upper >= segment.next_offset else segment.locate(upper)[0]
+        length = end - position
+        if length > max_bytes:
+            length = max(max_bytes, size) if min_one else max_bytes
+        return Slice(segment.file, position, max(length, 0))
+
+    def roll(self, base_offset: int, index_interval: int, now_ms: int) -> Segment:
+        """Raises OSError with nothing changed that matters."""
+        old = self.active
+        old_file = old.file
+        old.seal()
+        segment = Segment.create(self.disk, self.directory, base_offset, index_interval=index_interval, now_ms=now_ms)
+        old.next_offset = base_offset
+        old.opened = self._open_segments
+        self.unsynced[old] = old_file
+        self.segments.append(segment)
+        self._bases.append(base_offset)
+        self.active = segment
+        return segment
+
+    def drop_first(self, count: int) -> list[Segment]:
+        """Let go of the oldest segments. Oldest first, so that a crash in between leaves no hole."""
+        gone = self.segments[:count]
+        for segment in gone:
+            set_aside(self.disk, self.directory, segment.base_offset)
+            self._forget(segment)
+        del self.segments[:count]
+        del self._bases[:count]
+        return gone
+
+    def truncate_to(self, offset: int) -> tuple[int, list[Segment]]:
+        """Cut so that nothing at or behind `offset` is left. Returns the new end offset and the segments let go of."""
+        keep = max(bisect_right(self._bases, offset), 1)
+        gone = self.segments[keep:]
+        for segment in reversed(gone):  # newest first: a crash in between leaves a shorter log, not a hole
+            set_aside(self.disk, self.directory, segment.base_offset)
+            self._forget(segment)
+        del self.segments[keep:]
+        del self._bases[keep:]
+        segment = self.active = self.segments[-1]
+        segment.opened = None
+        self._open_segments.forget(segment)
+        self.unsynced.pop(segment, None)
+        position, _ = segment.locate(offset)
+        end = offset
+        for _, header in segment.headers(position):
+            end = min(end, header.base_offset)
+            break
+        segment.truncate(position, end)
+        return segment.next_offset, gone
+
+    def swap(self, old: Sequence[Segment], cleaned: Iterable[str], index_interval: int, now_ms: int) -> list[Segment]:
+        """Put the segments of the `.log.cleaned` files in the place of `old`, which is returned to be deleted."""
+        first = self.segments.index(old[0])
+        invariant(self.segments[first : first + len(old)] == list(old), "swapped segments are not neighbours")
+        invariant(old[-1] is not self.active, "the active segment cannot be swapped")
+        parsed = [parse_offset_name(path.rpartition("/")[2]) for path in cleaned]
+        bases = sorted(entry[0] for entry in parsed if entry and entry[1] == LOG + CLEANED)
+        names = self.disk.listdir(self.directory)
+        waiting = [entry[0] for entry in map(parse_offset_name, names) if entry and entry[1] == LOG + CLEANED]
+        # Recovery takes a cleaned file at or before a swapped one for a swap that was not decided.
+        invariant(min(waiting, default=-1) == bases[0], "cleaned segments must be swapped in order")
+        decide_swap(self.disk, self.directory, bases, names)
+        for segment in old:
+            set_aside(self.disk, self.directory, segment.base_offset)
+            self._forget(segment)
+        for base in bases:
+            install_swap(self.disk, self.directory, base)
+        self.disk.sync_dir(self.directory)
+        sizes = self.disk.sizes(self.directory)
+        fresh = []
+        for base in bases:
+            segment = Segment(
+                self.disk, self.directory, base, size=0, index_interval=index_interval, created_ms=old[0].created_ms
+            )
+            segment.adopt(sizes[segment.path.rpartition("/")[2]], self._open_segments)
+            fresh.append(segment)
+        self.segments[first : first + len(old)] = fresh
+        self._bases = [segment.base_offset for segment in self.segments]
+        for segment, following in zip(self.segments, self.segments[1:], strict=False):
+            segment.next_offset = following.base_offset
+        return list(old)
+
+    def _forget(self, segment: Segment) -> None:
+        self._open_segments.forget(segment)
+        segment.opened = None
+        self.unsynced.pop(segment, None)

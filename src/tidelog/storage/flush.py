@@ -1,0 +1,86 @@
+"""Making appended batches durable: what to sync is decided on the loop, the syncing happens in a thread."""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+
+from tidelog.storage.disk import Disk, File
+from tidelog.storage.segment import Segment
+
+
+class Flush:
+    """One group commit. `run` in a thread, then `Log.complete_flush` on the loop."""
+
+    __slots__ = (
+        "_disk",
+        "_fail",
+        "directories",
+        "done",
+        "end_offset",
+        "epochs",
+        "file",
+        "generation",
+        "segments",
+    )
+
+    def __init__(
+        self,
+        disk: Disk,
+        fail: Callable[[str], None],
+        *,
+        file: File,
+        segments: Mapping[Segment, File],
+        directories: Sequence[str],
+        epochs: tuple[str, bytes] | None,
+        end_offset: int,
+        generation: int,
+    ) -> None:
+        self._disk = disk
+        self._fail = fail
+        self.file = file
+        self.segments = segments  # sealed since the last flush: their indexes are final and synced with them
+        self.directories = directories
+        self.epochs = epochs
+        self.end_offset = end_offset
+        self.generation = generation
+        self.done = False
+
+    def run(self) -> None:
+        """Raises OSError, after which the log is failed for good: the kernel may have dropped the dirty pages, and a
+        second fsync would say OK without them."""
+        try:
+            if self.epochs is not None:
+                self._disk.write_atomic(*self.epochs)
+            for segment, file in self.segments.items():
+                file.sync()
+                segment.sync_indexes()
+            self.file.sync()
+            for directory in self.directories:
+                self._disk.sync_dir(directory)
+        except OSError as error:
+            self._fail(f"cannot sync {self.file.path}: {error}")
+            raise
+        self.done = True
+
+
+class RestartPoint:
+    """A place in the active segment from which a recovery may begin: indexes synced, then a producer snapshot there."""
+
+    __slots__ = ("_disk", "_index_paths", "_snapshot", "done", "generation", "offset")
+
+    def __init__(
+        self, disk: Disk, index_paths: Sequence[str], snapshot: tuple[str, bytes], offset: int, generation: int
+    ) -> None:
+        self._disk = disk
+        self._index_paths = index_paths
+        self._snapshot = snapshot
+        self.offset = offset
+        self.generation = generation
+        self.done = False
+
+    def run(self) -> None:
+        """Thread. A failure only means that a recovery would begin earlier."""
+        with suppress(OSError):
+            for path in self._index_paths:
+                self._disk.open(path).sync()
+            self._disk.write_atomic(*self._snapshot)
+            self.done = True

@@ -1,0 +1,449 @@
+"""One partition's log: an unbroken run of segments that batches are appended to and read from as bytes.
+
+The broker's loop owns it; only `Flush.run`, `RestartPoint.run` and `delete_segments` run in threads. After a failed sync
+the log is failed for good. After a failed write it goes on only if the file could be cut back to what it was.
+"""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from struct import Struct
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from tidelog.config import TopicConfig
+from tidelog.errors import (
+    CorruptMessage,
+    ErrorCode,
+    FencedLeaderEpoch,
+    KafkaError,
+    OffsetOutOfRange,
+    StorageOffline,
+    invariant,
+)
+from tidelog.ids import Offset, TopicPartition
+from tidelog.storage import snapshots as snapshot_format
+from tidelog.storage.chain import Chain, Slice
+from tidelog.storage.disk import Buffer, Disk, storage_errors
+from tidelog.storage.epochs import LeaderEpochs
+from tidelog.storage.flush import Flush, RestartPoint
+from tidelog.storage.naming import INDEX, LEADER_EPOCHS, TIME_INDEX
+from tidelog.storage.producer_state import ProducerStates
+from tidelog.storage.recovery import Opened, Recovery, RecoveryReport, load_producers
+from tidelog.storage.retention import count_expired
+from tidelog.storage.segment import OpenSegments, Segment
+from tidelog.storage.snapshots import Snapshots
+from tidelog.storage.swap import delete_segments
+from tidelog.storage.timestamps import TimestampOffset, max_timestamp_offset, offset_for_timestamp
+from tidelog.storage.validation import check_batch, needs_preparation, prepare_batch
+from tidelog.wire.record_batch import ATTRIBUTES_POSITION, iter_batches, patch, read_header
+
+__all__ = ["Appended", "Log", "Slice", "delete_segments"]
+
+_PLACE: Final = Struct(">qii")  # base offset, length, leader epoch: the fields before the checksum's range
+RESTART_POINT_BYTES: Final = 16 << 20  # what a recovery may have to read again
+
+
+class Appended(NamedTuple):
+    base_offset: int
+    last_offset: int
+    append_time_ms: int  # -1 unless the topic uses LogAppendTime
+    duplicate: bool
+
+
+class Log:
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        partition: TopicPartition,
+        config: TopicConfig,
+        opened: Opened,
+        *,
+        start_offset: int,
+        open_segments: OpenSegments,
+    ) -> None:
+        self.disk = disk
+        self.directory = directory
+        self.partition = partition
+        self.config = config
+        self.epochs: LeaderEpochs = opened.epochs
+        self.producers: ProducerStates = opened.producers
+        self.recovery: RecoveryReport = opened.report
+        self.end_offset = Offset(opened.segments[-1].next_offset)
+        self.start_offset = Offset(min(max(start_offset, opened.segments[0].base_offset), self.end_offset))
+        self.flushed_offset = self.end_offset  # recovery syncs what it keeps
+        self.failure: str | None = None
+        self._chain = Chain(disk, directory, opened.segments, open_segments)
+        self._snapshots: Snapshots = opened.snapshots
+        self._unsynced_directories: list[str] = []
+        self._dirty = False  # something was written since the last flush began
+        self._generation = 0  # of truncations: a flush begun before one says nothing about what came after
+        self._snapshot_at = 0  # position in the active segment of the last producer snapshot
+        self._closed = False
+        self._touched = False  # closing has something to write
+
+    @classmethod
+    def open(
+        cls,
+        disk: Disk,
+        directory: str,
+        partition: TopicPartition,
+        config: TopicConfig,
+        *,
+        now_ms: int,
+        recovery_point: int = 0,
+        clean: bool = False,
+        start_offset: int = 0,
+        open_segments: OpenSegments | None = None,
+    ) -> "Log":
+        """Recovers what needs it; what is found valid is durable when this returns."""
+        open_segments = open_segments or OpenSegments()
+        recovery = Recovery(
+            disk,
+            directory,
+            config,
+            now_ms=now_ms,
+            recovery_point=recovery_point,
+            clean=clean,
+            start_offset=start_offset,
+            opened=open_segments,
+        )
+        log = cls(
+            disk,
+            directory,
+            partition,
+            config,
+            recovery.run(),
+            start_offset=start_offset,
+            open_segments=open_segments,
+        )
+        if clean and not recovery.report.eventful:
+            log.active_segment.release()  # an idle partition costs no descriptor
+        log._touched = not clean or recovery.report.eventful
+        return log
+
+    @classmethod
+    def create(
+        cls,
+        disk: Disk,
+        directory: str,
+        partition: TopicPartition,
+        config: TopicConfig,
+        *,
+        now_ms: int,
+        start_offset: int = 0,
+        open_segments: OpenSegments | None = None,
+    ) -> "Log":
+        disk.make_dir(directory)
+        log = cls.open(
+            disk,
+            directory,
+            partition,
+            config,
+            now_ms=now_ms,
+            recovery_point=start_offset,
+            start_offset=start_offset,
+            open_segments=open_segments,
+        )
+        log._unsynced_directories = [directory, directory.rpartition("/")[0]]
+        log._dirty = True
+        return log
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size for segment in self.segments)
+
+    @property
+    def segments(self) -> list[Segment]:
+        return self._chain.segments
+
+    @property
+    def active_segment(self) -> Segment:
+        return self._chain.active
+
+    def reconfigure(self, config: TopicConfig) -> None:
+        self.config = config
+        self.active_segment.index_interval = config.index_interval_bytes
+
+    def fail(self, reason: str) -> None:
+        """For good. Safe to call from a thread."""
+        if self.failure is None:
+            self.failure = reason
+
+    @property
+    def failed(self) -> bool:
+        return self.failure is not None
+
+    def _check_online(self) -> None:
+        if self.failure is not None:
+            raise StorageOffline(f"{self.partition} is offline: {self.failure}")
+
+    # -- append ----------------------------------------------------------------------------------------------------
+
+    def append(self, records: Buffer, *, leader_epoch: int, now_ms: int, prepared: bool = False) -> Appended:
+        """One batch from a client, checked, numbered and written; or nothing of it. Not durable before a flush."""
+        if self.failure is not None:
+            self._check_online()
+        config = self.config
+        header = check_batch(records, config, now_ms)
+        if not prepared and needs_preparation(header, config):
+            records = prepare_batch(records, config)
+            header = read_header(records)
+        producer_id = header.producer_id
+        if producer_id >= 0:
+            original = self.producers.check(
+                producer_id, header.producer_epoch, header.base_sequence, header.last_offset_delta
+            )
+            if original is not None:
+                append_time = original.timestamp if config.message_timestamp_type == "LogAppendTime" else -1
+                return Appended(original.base_offset, original.last_offset, append_time, True)
+        base = self.end_offset
+        last = base + header.last_offset_delta
+        batch = _writable(records)
+        # Outside the CRC's range, so the producer's checksum stays valid.
+        _PLACE.pack_into(batch, 0, base, header.batch_length, leader_epoch)
+        timestamp = header.max_timestamp
+        append_time = -1
+        if config.message_timestamp_type == "LogAppendTime":
+            timestamp = append_time = now_ms
+            patch(batch, append_time_ms=now_ms)
+        self._place(batch, base, last, timestamp, leader_epoch, now_ms)
+        if producer_id >= 0:
+            self.producers.update(header, base, timestamp, now_ms)
+        return Appended(base, last, append_time, False)
+
+    def append_as_follower(self, records: Buffer, *, now_ms: int = 0) -> int:
+        """Batches as a leader numbered them. Returns the new end offset. A partial last batch is left out."""
+        self._check_online()
+        for header, batch in iter_batches(records):
+            if crc32c(batch[ATTRIBUTES_POSITION:]) != header.crc:
+                raise CorruptMessage(f"{self.partition}: batch {header.base_offset} does not match its checksum")
+            if header.base_offset < self.end_offset or header.last_offset_delta < 0:
+                raise CorruptMessage(f"{self.partition}: batch {header.base_offset} comes after {self.end_offset - 1}")
+            self._place(
+                batch,
+                header.base_offset,
+                header.last_offset,
+                header.max_timestamp,
+                header.partition_leader_epoch,
+                now_ms,
+            )
+            self.producers.replay(header, now_ms)
+        return self.end_offset
+
+    def _place(self, batch: Buffer, base: int, last: int, timestamp: int, leader_epoch: int, now_ms: int) -> None:
+        config = self.config
+        segment = self._chain.active
+        size = len(batch)
+        if size > config.segment_bytes:
+            raise KafkaError(
+                f"batch of {size} bytes exceeds segment.bytes={config.segment_bytes}", ErrorCode.RECORD_LIST_TOO_LARGE
+            )
+        try:
+            if segment.needs_roll(
+                size,
+                last,
+                timestamp,
+                now_ms,
+                segment_bytes=config.segment_bytes,
+                segment_ms=config.segment_ms,
+            ):
+                segment = self._roll(base, now_ms)
+            if leader_epoch != self.epochs.latest:
+                self._assign_epoch(leader_epoch, base)
+            segment.append(batch, base, last, timestamp)
+        except OSError as error:
+            if segment.write_failed:
+                self.fail(f"a failed write to {segment.path} could not be undone: {error}")
+            raise StorageOffline(f"{self.partition}: {error}") from error
+        self.end_offset = Offset(last + 1)
+        self._dirty = self._touched = True
+
+    def _assign_epoch(self, leader_epoch: int, start_offset: int) -> None:
+        if leader_epoch < self.epochs.latest:
+            raise FencedLeaderEpoch(f"{self.partition}: epoch {leader_epoch} ended; {self.epochs.latest} is current")
+        self.epochs.assign(leader_epoch, start_offset)
+        # Known to a recovery before any batch of the epoch is; the next flush makes it durable.
+        self.disk.write_atomic(f"{self.directory}/{LEADER_EPOCHS}", self.epochs.encode(), durable=False)
+
+    def _roll(self, base: int, now_ms: int) -> Segment:
+        segment = self._chain.roll(base, self.config.index_interval_bytes, now_ms)
+        if self.directory not in self._unsynced_directories:
+            self._unsynced_directories.append(self.directory)
+        with suppress(OSError):  # a missing snapshot is a longer replay, not a failed append
+            self._snapshots.take(base, self.producers)
+        self._snapshot_at = 0
+        return segment
+
+    def roll(self, now_ms: int) -> None:
+        """Begin a new segment unless the active one is empty."""
+        self._check_online()
+        if self.active_segment.size:
+            with storage_errors(str(self.partition)):
+                self._roll(self.end_offset, now_ms)
+            self._dirty = self._touched = True
+
+    # -- read ------------------------------------------------------------------------------------------------------
+
+    def read(self, offset: int, max_bytes: int, *, upper: int, min_one: bool = True) -> Slice:
+        """Batches from the one that holds `offset`, none reaching `upper`. May cut inside a batch at `max_bytes`."""
+        if not self.start_offset <= offset <= self.end_offset:
+            raise OffsetOutOfRange(offset, self.start_offset, self.end_offset)
+        if offset >= upper:
+            return Slice(self.active_segment.file, self.active_segment.size, 0)
+        return self._chain.read(offset, max_bytes, upper, min_one)
+
+    def offset_for_timestamp(self, timestamp: int, upper: int) -> TimestampOffset | None:
+        """The first record not older than `timestamp`, also inside a batch and where timestamps are out of order."""
+        return offset_for_timestamp(self.segments, timestamp, self.start_offset, upper)
+
+    def max_timestamp_offset(self, upper: int) -> TimestampOffset | None:
+        return max_timestamp_offset(self.segments, self.start_offset, upper)
+
+    # -- flush -----------------------------------------------------------------------------------------------------
+
+    def begin_flush(self) -> Flush | None:
+        """What a thread must sync for everything appended so far to be durable; None if it is already."""
+        self._check_online()
+        if not self._dirty and not self._unsynced_directories and not self.epochs.dirty:
+            return None
+        epochs = (f"{self.directory}/{LEADER_EPOCHS}", self.epochs.encode()) if self.epochs.dirty else None
+        return Flush(
+            self.disk,
+            self.fail,
+            file=self.active_segment.file,
+            segments=dict(self._chain.unsynced),
+            directories=tuple(self._unsynced_directories),
+            epochs=epochs,
+            end_offset=self.end_offset,
+            generation=self._generation,
+        )
+
+    def complete_flush(self, flush: Flush) -> None:
+        """Back on the loop: what the flush synced may be acknowledged."""
+        if self._closed:
+            return  # deleted while the sync ran; nobody waits for it
+        self._check_online()
+        invariant(flush.done, "a flush that did not finish cannot complete")
+        if flush.generation != self._generation:
+            return
+        self.flushed_offset = Offset(max(self.flushed_offset, flush.end_offset))
+        for segment in flush.segments:
+            self._chain.unsynced.pop(segment, None)
+        self._unsynced_directories = [path for path in self._unsynced_directories if path not in flush.directories]
+        if flush.epochs is not None and flush.epochs[1] == self.epochs.encode():
+            self.epochs.dirty = False
+        if flush.end_offset == self.end_offset:
+            self._dirty = False
+
+    def flush(self) -> None:
+        """All three steps at once, for a caller that may block."""
+        flush = self.begin_flush()
+        if flush is not None:
+            flush.run()
+            self.complete_flush(flush)
+
+    def begin_restart_point(self) -> RestartPoint | None:
+        """If a recovery would have much to read: a snapshot from which it could begin. `run` it in a thread."""
+        active = self.active_segment
+        if self.failure is not None or active.size - self._snapshot_at < RESTART_POINT_BYTES:
+            return None
+        try:
+            active.write_indexes()
+        except OSError:
+            return None
+        self._snapshot_at = active.size
+        snapshot = self._snapshots.path(self.end_offset), snapshot_format.encode(self.producers)
+        paths = [active.path_of(INDEX), active.path_of(TIME_INDEX)]
+        return RestartPoint(self.disk, paths, snapshot, self.end_offset, self._generation)
+
+    def complete_restart_point(self, point: RestartPoint) -> None:
+        if not point.done:
+            return
+        self._snapshots.taken(point.offset)
+        if point.generation != self._generation:
+            self._snapshots.remove(point.offset)
+        self._snapshots.prune([segment.base_offset for segment in self.segments])
+
+    # -- what makes a log shorter ----------------------------------------------------------------------------------
+
+    def advance_start_offset(self, offset: int) -> None:
+        """DeleteRecords: nothing before `offset` is readable any more; `expire` frees the space."""
+        self._check_online()
+        if offset > self.end_offset:
+            raise OffsetOutOfRange(offset, self.start_offset, self.end_offset)
+        if offset > self.start_offset:
+            self.start_offset = Offset(offset)
+            self.epochs.truncate_from_start(offset)
+            self._touched = True
+
+    def expire(self, now_ms: int, upper: int) -> list[Segment]:
+        """Let go of segments that retention no longer keeps; the caller unlinks them with `delete_segments`."""
+        self._check_online()
+        count = count_expired(self.segments, self.config, start_offset=self.start_offset, upper=upper, now_ms=now_ms)
+        if count == 0:
+            return []
+        with storage_errors(str(self.partition)):
+            if count == len(self.segments):
+                self._roll(self.end_offset, now_ms)
+            gone = self._chain.drop_first(count)
+        self.advance_start_offset(self.segments[0].base_offset)
+        for segment in gone:
+            self._snapshots.remove(segment.base_offset)
+        self._dirty = self._touched = True
+        return gone
+
+    @staticmethod
+    def delete_segments(segments: Sequence[Segment]) -> None:
+        """Thread: unlink what `expire` or `swap_segments` let go of."""
+        delete_segments(segments)
+
+    def truncate_to(self, offset: int) -> None:
+        """Forget everything at or behind `offset`, and any batch that reaches it."""
+        self._check_online()
+        if offset >= self.end_offset:
+            return
+        with storage_errors(str(self.partition)):
+            end, gone = self._chain.truncate_to(max(offset, self.segments[0].base_offset))
+            self._generation += 1
+            self.end_offset = Offset(end)
+            self.flushed_offset = Offset(min(self.flushed_offset, end))
+            self.start_offset = Offset(min(self.start_offset, end))
+            self.epochs.truncate_from_end(end)
+            self._snapshots.remove_above(end)
+            self.producers = load_producers(self._snapshots, self.segments, end)
+            delete_segments(gone)
+        self._snapshot_at = 0
+        self._dirty = self._touched = True
+
+    def swap_segments(self, old: Sequence[Segment], cleaned: Sequence[str], *, now_ms: int = 0) -> list[Segment]:
+        """Compaction's result takes the place of `old`, which is returned to be unlinked by `delete_segments`."""
+        self._check_online()
+        with storage_errors(str(self.partition)):
+            return self._chain.swap(old, cleaned, self.config.index_interval_bytes, now_ms)
+
+    def close(self) -> None:
+        """Flush, leave what makes the next opening quick, and let go of the files."""
+        if self.failure is None and self._touched:
+            self.flush()
+            with suppress(OSError):
+                self.active_segment.write_indexes()
+                self.active_segment.sync_indexes()
+                self._snapshots.take(self.end_offset, self.producers)
+                self._snapshots.prune([segment.base_offset for segment in self.segments])
+        self.abandon("closed")
+
+    def abandon(self, reason: str) -> None:
+        """Let go of the files without writing anything: after a failure, or when the log is being deleted."""
+        self._closed = True
+        self.fail(reason)
+        for segment in self.segments:
+            segment.release()
+
+
+def _writable(records: Buffer) -> bytearray | memoryview:
+    """Patched in place if the caller's buffer allows it: the bytes then go from the socket to the file uncopied."""
+    if isinstance(records, memoryview):
+        return bytearray(records) if records.readonly else records
+    return records if isinstance(records, bytearray) else bytearray(records)

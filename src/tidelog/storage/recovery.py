@@ -1,0 +1,324 @@
+"""Opening a partition directory: what was there, what can be believed, what has to be made again.
+
+After a clean stop nothing is scanned: the end is found from the last index entry. After anything else every batch
+behind the recovery point is checked; the log is cut at the first that is not whole. If undamaged batches follow the
+cut, this was no torn write: the bytes are kept in `<base>.log.corrupt-<position>` and reported.
+
+Scanning begins at the newest producer snapshot at or before the recovery point when that lies in the same segment: a
+snapshot between segments is only taken after the indexes up to it were synced, so all before it can be believed.
+"""
+
+from dataclasses import dataclass, field
+
+from tidelog.config import TopicConfig
+from tidelog.errors import CorruptMessage
+from tidelog.storage.disk import Disk
+from tidelog.storage.epochs import UNDEFINED_EPOCH, EpochsCorrupt, LeaderEpochs
+from tidelog.storage.naming import (
+    DELETED,
+    INDEX,
+    LEADER_EPOCHS,
+    LOG,
+    SEGMENT_FILES,
+    TIME_INDEX,
+    corrupt_name,
+    offset_name,
+    parse_offset_name,
+)
+from tidelog.storage.producer_state import ProducerStates
+from tidelog.storage.scan import BatchReader, Expectation, find_batch, misfit
+from tidelog.storage.segment import OpenSegments, Segment
+from tidelog.storage.snapshots import Snapshots
+from tidelog.storage.swap import finish_swap
+
+
+@dataclass(frozen=True, slots=True)
+class CorruptRange:
+    segment: str
+    position: int
+    reason: str
+
+
+@dataclass(slots=True)
+class RecoveryReport:
+    bytes_scanned: int = 0
+    bytes_truncated: int = 0
+    corrupt: list[CorruptRange] = field(default_factory=list)
+    rebuilt: list[str] = field(default_factory=list)
+    quarantined: list[str] = field(default_factory=list)
+
+    @property
+    def eventful(self) -> bool:
+        return bool(self.bytes_truncated or self.corrupt or self.rebuilt or self.quarantined)
+
+
+@dataclass(slots=True)
+class Opened:
+    segments: list[Segment]
+    epochs: LeaderEpochs
+    producers: ProducerStates
+    snapshots: Snapshots
+    report: RecoveryReport
+
+
+class Recovery:
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        config: TopicConfig,
+        *,
+        now_ms: int,
+        recovery_point: int,
+        clean: bool,
+        start_offset: int,
+        opened: OpenSegments,
+    ) -> None:
+        self.disk = disk
+        self.directory = directory
+        self.config = config
+        self.now_ms = now_ms
+        self.recovery_point = recovery_point
+        self.clean = clean
+        self.start_offset = start_offset
+        self.opened = opened
+        self.report = RecoveryReport()
+        self.segments: list[Segment] = []
+        self.changed = not clean
+
+    def run(self) -> Opened:
+        self.names = self._tidy()
+        self.snapshots = Snapshots(self.disk, self.directory, list(self.names))
+        self._list_segments(self.names)
+        self.checkpoint = self._read_epochs()
+        self.epochs = self.checkpoint.copy() if self.checkpoint else LeaderEpochs()
+        if not (self.clean and self._open_clean()):
+            self._open_unclean()
+        end = self.segments[-1].next_offset
+        self.snapshots.remove_above(end)
+        self.snapshots.prune([segment.base_offset for segment in self.segments])
+        self._finish_epochs(end)
+        for segment in self.segments:
+            self.report.rebuilt += segment.rebuilt
+            if segment.next_offset > self.recovery_point and segment.size:
+                segment.file.sync()
+        if self.changed:
+            self.disk.sync_dir(self.directory)
+        return Opened(self.segments, self.epochs, self.producers, self.snapshots, self.report)
+
+    # -- what is there ---------------------------------------------------------------------------------------------
+
+    def _tidy(self) -> dict[str, int]:
+        """Finish or undo what a crash interrupted, and list what remains."""
+        names = self.disk.sizes(self.directory)
+        leftovers = [name for name in names if name.endswith((DELETED, ".tmp"))]
+        for name in leftovers:
+            self.disk.remove(f"{self.directory}/{name}")
+        if finish_swap(self.disk, self.directory, names):
+            leftovers.append("swap")
+        if leftovers:
+            self.changed = True
+            names = self.disk.sizes(self.directory)
+        return names
+
+    def _list_segments(self, names: dict[str, int]) -> None:
+        bases = sorted(parsed[0] for parsed in map(parse_offset_name, names) if parsed and parsed[1] == LOG)
+        interval = self.config.index_interval_bytes
+        for base in bases:
+            size = names[offset_name(base, LOG)]
+            self.segments.append(
+                Segment(self.disk, self.directory, base, size=size, index_interval=interval, created_ms=self.now_ms)
+            )
+        if not bases:
+            self.segments.append(
+                Segment.create(
+                    self.disk, self.directory, self.start_offset, index_interval=interval, now_ms=self.now_ms
+                )
+            )
+            self.changed = True
+        for segment, following in zip(self.segments, self.segments[1:], strict=False):
+            segment.next_offset = following.base_offset
+            self._set_sealed(segment)
+
+    def _set_sealed(self, segment: Segment) -> None:
+        segment.sealed = True
+        segment.opened = self.opened
+
+    def _read_epochs(self) -> LeaderEpochs | None:
+        try:
+            return LeaderEpochs.decode(self.disk.read_all(f"{self.directory}/{LEADER_EPOCHS}"))
+        except (FileNotFoundError, EpochsCorrupt):
+            return None
+
+    # -- after a clean stop ----------------------------------------------------------------------------------------
+
+    def _open_clean(self) -> bool:
+        """False if the directory is not what a clean stop leaves."""
+        active = self.segments[-1]
+        try:
+            active.resume(active.size)
+        except CorruptMessage:
+            return False
+        if active.next_offset < self.recovery_point:
+            return False
+        self.producers = load_producers(self.snapshots, self.segments, active.next_offset, self.now_ms)
+        return True
+
+    # -- after anything else ---------------------------------------------------------------------------------------
+
+    def _open_unclean(self) -> None:
+        first = self._first_to_scan()
+        position, expected_offset = self._restart_point(self.segments[first])
+        self.producers = load_producers(self.snapshots, self.segments[:first], expected_offset, self.now_ms)
+        self._last_epoch = UNDEFINED_EPOCH
+        last = len(self.segments) - 1
+        for slot in range(first, last + 1):
+            segment = self.segments[slot]
+            limit = self.segments[slot + 1].base_offset if slot < last else None
+            stop = self._scan(segment, position, max(expected_offset, segment.base_offset), limit)
+            if stop is not None:
+                self._cut(slot, *stop)
+                return
+            expected_offset = max(expected_offset, segment.next_offset)
+            position = 0
+            if limit is not None:
+                segment.seal()
+                segment.next_offset = limit
+                self._set_sealed(segment)
+
+    def _first_to_scan(self) -> int:
+        """The segment that holds the recovery point: everything before it was synced."""
+        for slot in range(len(self.segments) - 1, 0, -1):
+            if self.segments[slot].base_offset <= self.recovery_point:
+                return slot
+        return 0
+
+    def _restart_point(self, segment: Segment) -> tuple[int, int]:
+        """Where in `segment` the scan may begin, as (position, offset): at the newest snapshot, else at its start."""
+        begin = 0, segment.base_offset
+        found = self.snapshots.newest(self.recovery_point, self.now_ms)
+        if found is None or found[0] <= segment.base_offset:
+            return begin
+        offset = found[0]
+        try:
+            segment.next_offset = max(segment.next_offset, offset + 1)
+            position, _ = segment.locate(offset)
+            segment.resume(position)
+        except CorruptMessage:
+            return begin
+        return (position, offset) if segment.next_offset == offset else begin
+
+    def _scan(self, segment: Segment, position: int, expected_offset: int, limit: int | None) -> tuple[int, str] | None:
+        """Check and account for every batch from `position`. Returns where and why it stopped, if it did."""
+        if position == 0:
+            lost = [segment.path_of(suffix) for suffix in (INDEX, TIME_INDEX)]
+            segment.rebuilt += [path for path in lost if segment.size and path.rpartition("/")[2] not in self.names]
+            segment.start_indexes()
+            segment.next_offset = segment.base_offset
+        reader = BatchReader(segment.file, segment.size)
+        while position < segment.size:
+            header = reader.check(position)
+            if isinstance(header, str):
+                return position, header
+            expected = Expectation(expected_offset, self._last_epoch, self.checkpoint, self.recovery_point, limit)
+            reason = misfit(reader, position, header, expected)
+            if reason:
+                return position, reason
+            size = header.size
+            segment.note(header.base_offset, header.last_offset, header.max_timestamp, position, size)
+            self.producers.replay(header, self.now_ms)
+            self._last_epoch = header.partition_leader_epoch
+            self.epochs.assign(self._last_epoch, header.base_offset)
+            self.report.bytes_scanned += size
+            position += size
+            expected_offset = header.last_offset + 1
+        segment.write_indexes()
+        return None
+
+    # -- cutting ---------------------------------------------------------------------------------------------------
+
+    def _cut(self, slot: int, position: int, reason: str) -> None:
+        """End the log at `position` of segment `slot`. Undamaged or once synced bytes behind it are kept aside."""
+        segment = self.segments[slot]
+        later = self.segments[slot + 1 :]
+        end_offset = segment.next_offset
+        torn = not any(other.size for other in later) and end_offset >= self.recovery_point
+        if torn:
+            torn = find_batch(segment.file, position, segment.size, end_offset) is None
+        name = segment.path.rpartition("/")[2]
+        if not torn:
+            self.report.corrupt.append(CorruptRange(name, position, reason))
+            self._keep_aside(segment, position)
+        self.report.bytes_truncated += segment.size - position
+        for other in later:
+            self.report.bytes_truncated += other.size
+            self._drop(other)
+        self.segments = self.segments[: slot + 1]
+        segment.file.truncate(position)
+        segment.size = position
+        segment.sealed = False
+        segment.opened = None
+        segment.write_indexes()
+        segment.file.sync()
+        self.changed = True
+
+    def _keep_aside(self, segment: Segment, position: int) -> None:
+        target = f"{self.directory}/{corrupt_name(segment.base_offset, position)}"
+        if not self.disk.exists(target):
+            copy = self.disk.open(target + ".tmp", create=True)
+            copy.truncate(0)
+            at = position
+            while at < segment.size:
+                piece = segment.file.read(at, min(1 << 20, segment.size - at))
+                if not piece:
+                    break
+                copy.append(piece)
+                at += len(piece)
+            copy.sync()
+            self.disk.rename(target + ".tmp", target)
+            self.disk.sync_dir(self.directory)
+        self.report.quarantined.append(target)
+
+    def _drop(self, segment: Segment) -> None:
+        """A whole segment behind a cut: its log is renamed out of the way, its indexes go."""
+        self.opened.forget(segment)
+        segment.release()
+        if segment.size:
+            target = f"{self.directory}/{corrupt_name(segment.base_offset, 0)}"
+            self.disk.rename(segment.path, target)
+            self.report.quarantined.append(target)
+        for suffix in SEGMENT_FILES:
+            self.disk.remove(segment.path_of(suffix))
+
+    # -- leader epochs ---------------------------------------------------------------------------------------------
+
+    def _finish_epochs(self, end: int) -> None:
+        path = f"{self.directory}/{LEADER_EPOCHS}"
+        if self.checkpoint is None and any(segment.size for segment in self.segments):
+            self.epochs = LeaderEpochs()
+            for segment in self.segments:
+                for _, header in segment.headers():
+                    self.epochs.assign(header.partition_leader_epoch, header.base_offset)
+            self.report.rebuilt.append(path)
+        self.epochs.truncate_from_end(end)
+        if self.epochs.dirty:
+            self.disk.write_atomic(path, self.epochs.encode())
+            self.epochs.dirty = False
+
+
+def load_producers(snapshots: Snapshots, segments: list[Segment], end: int, now_ms: int = 0) -> ProducerStates:
+    """The newest snapshot at or below `end`, and what the batches of `segments` say from there to `end`."""
+    producers = ProducerStates()
+    found = snapshots.newest(end, now_ms)
+    offset = 0
+    if found is not None:
+        offset = found[0]
+        producers.load(found[1])
+    for segment in segments:
+        if segment.next_offset <= offset:
+            continue
+        position = segment.locate(offset)[0] if offset > segment.base_offset else 0
+        for _, header in segment.headers(position):
+            if offset <= header.base_offset < end:
+                producers.replay(header, now_ms)
+    return producers
