@@ -79,17 +79,14 @@ class LogOnDisk:
         active = self.path(self.segments[-1]).read_bytes()
         result = compact_partition(request)
         assert self.path(self.segments[-1]).read_bytes() == active
-        for replacement in result.replacements:
-            for base in replacement.replaced:
-                self.path(base).unlink()
-                self.segments.remove(base)
-            Path(replacement.cleaned).rename(self.path(replacement.base_offset))
-            for suffix in (".index", ".timeindex"):
-                self.path(replacement.base_offset, suffix + ".cleaned").rename(
-                    self.path(replacement.base_offset, suffix)
-                )
-            self.segments.append(replacement.base_offset)
-            self.segments.sort()
+        for base in result.replaced:
+            self.path(base).unlink()
+        for path in result.cleaned:
+            Path(path).rename(path.removesuffix(".cleaned"))
+        for path in self.directory.glob("*index.cleaned"):
+            assert str(path).replace("timeindex", "log").replace("index", "log") in result.cleaned
+            path.rename(str(path).removesuffix(".cleaned"))
+        self.segments = sorted(int(path.stem) for path in self.directory.glob("*.log"))
         assert not list(self.directory.glob("*.cleaned"))
         assert result.cleaned_to >= self.first_dirty
         self.first_dirty = result.cleaned_to
@@ -192,7 +189,7 @@ def test_a_second_run_changes_nothing(batches: list[tuple]) -> None:
         check(log)
         before = log.batches()
         log.first_dirty = 0
-        assert log.compact(2_000).replacements == ()
+        assert log.compact(2_000).cleaned == ()
         assert log.batches() == before
 
 

@@ -199,7 +199,6 @@ class CleanedSegment:
 
     def __init__(self, disk: Disk, directory: str, base_offset: int, source: File, index_interval: int) -> None:
         self.base_offset = base_offset
-        self.replaced = [base_offset]
         self.size = 0
         self.path = f"{directory}/{offset_name(base_offset, LOG + CLEANED)}"
         self._disk = disk
@@ -221,14 +220,18 @@ class CleanedSegment:
     def index_bytes(self) -> int:
         return OFFSET_ENTRY_SIZE * len(self._index)
 
-    def join(self, base_offset: int) -> None:
-        """Another source continues here."""
-        self._change()
-        self.replaced.append(base_offset)
+    def change(self) -> None:
+        """From here on it is a file of its own."""
+        if self._file is not None:
+            return
+        self._file = self._disk.open(self.path, create=True)
+        self._file.truncate(0)  # whatever a compaction that did not finish has left
+        for position in range(0, self.size, WRITE_CHUNK):
+            self._file.append(self._source.read(position, min(WRITE_CHUNK, self.size - position)))
 
     def add(self, batch: bytes | memoryview, *, original: bool) -> None:
         if not original or self._dropped is not None:
-            self._change()
+            self.change()
             self._dropped = None
         header = read_header(batch)
         if header.max_timestamp > self._newest[0]:
@@ -246,7 +249,7 @@ class CleanedSegment:
 
     def drop(self, header: BatchHeader) -> None:
         if self._dropped is not None:
-            self._change()
+            self.change()
         self._dropped = header
 
     def finish(self) -> int:
@@ -269,14 +272,6 @@ class CleanedSegment:
     def discard(self) -> None:
         for path in (self.path, self._index.path, self._times.path):
             self._disk.remove(path)
-
-    def _change(self) -> None:
-        if self._file is not None:
-            return
-        self._file = self._disk.open(self.path, create=True)
-        self._file.truncate(0)  # whatever a compaction that did not finish has left
-        for position in range(0, self.size, WRITE_CHUNK):
-            self._file.append(self._source.read(position, min(WRITE_CHUNK, self.size - position)))
 
     def _write(self, file: File) -> None:
         if self._waiting:

@@ -9,14 +9,14 @@ before still sees the deletion.
 Never touched: the active segment, anything at or beyond `upper`, control batches. Batches of transactions lose records
 that were overwritten since, but overwrite nothing themselves: whether they were aborted is not known here.
 
-Nothing is replaced here either. The result names the cleaned files, complete and synced, and the segments each stands
+Nothing is replaced here either. The result names the cleaned files, complete and synced, and the segments they stand
 for; `Log.swap_segments` puts them in place.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Final
+from typing import Final, NamedTuple
 
 from tidelog.config import TopicConfig
 from tidelog.storage.cleaning import (
@@ -30,7 +30,7 @@ from tidelog.storage.cleaning import (
 )
 from tidelog.storage.disk import Disk, File, RealDisk
 from tidelog.storage.index import MAX_RELATIVE_OFFSET
-from tidelog.storage.naming import LOG, offset_name
+from tidelog.storage.naming import CLEANED, LOG, offset_name
 from tidelog.wire.record_batch import CONTROL, TRANSACTIONAL
 
 DEDUPE_BUFFER_BYTES: Final = 128 << 20
@@ -54,17 +54,11 @@ class CompactionRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Replacement:
-    """One cleaned `.log` (its indexes lie beside it) and the base offsets of the segments it stands for."""
-
-    cleaned: str
-    base_offset: int
-    replaced: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class CompactionResult:
-    replacements: tuple[Replacement, ...]
+    """What to swap, in one step: neighbouring segments (base offsets) and the `.cleaned` logs that stand for them."""
+
+    replaced: tuple[int, ...]
+    cleaned: tuple[str, ...]
     cleaned_to: int
     """Below this offset every key is there once: the next cleaner checkpoint, once the swap is done."""
     stats: CompactionStats
@@ -77,11 +71,10 @@ def compact_partition(request: CompactionRequest) -> CompactionResult:
 
 def compact(disk: Disk, request: CompactionRequest, progress: Progress | None = None) -> CompactionResult:
     """Raises CorruptMessage, leaving no files, if a batch no longer matches its checksum."""
+    _remove_leftovers(disk, request.directory)
     stats = CompactionStats()
     offsets, mapped_end = map_keys(disk, request)
     stats.keys = len(offsets)
-    if mapped_end <= request.first_dirty:
-        return CompactionResult((), request.first_dirty, stats)
     records = RecordFilter(
         offsets=offsets,
         mapped_end=mapped_end,
@@ -99,10 +92,18 @@ def compact(disk: Disk, request: CompactionRequest, progress: Progress | None = 
             rewrite.segment(base_offset, end)
             if progress is not None:
                 progress(stats)
-        return CompactionResult(rewrite.finish(), mapped_end, stats)
+        replaced, cleaned = rewrite.finish()
     except BaseException:
-        rewrite.discard()
+        _remove_leftovers(disk, request.directory)
         raise
+    return CompactionResult(replaced, cleaned, max(request.first_dirty, mapped_end), stats)
+
+
+def _remove_leftovers(disk: Disk, directory: str) -> None:
+    """A `.cleaned` log beside a decided swap would make recovery undo the swap, so none may outlive its compaction."""
+    for name in disk.listdir(directory):
+        if name.endswith(CLEANED):
+            disk.remove(f"{directory}/{name}")
 
 
 def map_keys(disk: Disk, request: CompactionRequest) -> tuple[dict[bytes, int], int]:
@@ -139,14 +140,22 @@ def _log_path(request: CompactionRequest, base_offset: int) -> str:
     return f"{request.directory}/{offset_name(base_offset, LOG)}"
 
 
+class _Output(NamedTuple):
+    path: str
+    replaced: list[int]
+    changed: bool
+
+
 class _Rewrite:
-    """The second pass: sources in, cleaned segments out."""
+    """The second pass: sources in, cleaned segments out. One of them is open at a time."""
 
     def __init__(self, disk: Disk, request: CompactionRequest, records: RecordFilter) -> None:
         self._disk = disk
         self._request = request
         self._records = records
-        self._outputs: list[CleanedSegment] = []
+        self._done: list[_Output] = []
+        self._open: CleanedSegment | None = None
+        self._sources: list[int] = []
 
     def segment(self, base_offset: int, end: int) -> None:
         stats = self._records.stats
@@ -161,27 +170,32 @@ class _Rewrite:
                 output.add(kept, original=kept is batch)
         stats.bytes_read += source.size
 
-    def finish(self) -> tuple[Replacement, ...]:
-        self._finish_last()
+    def finish(self) -> tuple[tuple[int, ...], tuple[str, ...]]:
+        """Segments to replace, without gaps, and the files that do it."""
+        self._close()
+        changed = [slot for slot, output in enumerate(self._done) if output.changed]
+        if not changed:
+            return (), ()
+        outputs = self._done[changed[0] : changed[-1] + 1]
+        for output in outputs:
+            if not output.changed:
+                self._copy(output.replaced[0])
         self._disk.sync_dir(self._request.directory)
-        return tuple(
-            Replacement(output.path, output.base_offset, tuple(output.replaced))
-            for output in self._outputs
-            if output.changed
-        )
-
-    def discard(self) -> None:
-        for output in self._outputs:
-            output.discard()
+        return tuple(base for output in outputs for base in output.replaced), tuple(output.path for output in outputs)
 
     def _output(self, source: File, base_offset: int, end: int) -> CleanedSegment:
-        if self._outputs and self._fits(self._outputs[-1], source.size, end):
-            self._outputs[-1].join(base_offset)
+        output = self._open
+        if output is not None and self._fits(output, source.size, end):
+            output.change()
         else:
-            self._finish_last()
-            interval = self._request.config.index_interval_bytes
-            self._outputs.append(CleanedSegment(self._disk, self._request.directory, base_offset, source, interval))
-        return self._outputs[-1]
+            self._close()
+            output = self._open = self._create(source, base_offset)
+        self._sources.append(base_offset)
+        return output
+
+    def _create(self, source: File, base_offset: int) -> CleanedSegment:
+        request = self._request
+        return CleanedSegment(self._disk, request.directory, base_offset, source, request.config.index_interval_bytes)
 
     def _fits(self, output: CleanedSegment, size: int, end: int) -> bool:
         """Small neighbours become one segment, or a log of many updates would end as many tiny files."""
@@ -192,6 +206,17 @@ class _Rewrite:
             and end - 1 - output.base_offset <= MAX_RELATIVE_OFFSET
         )
 
-    def _finish_last(self) -> None:
-        if self._outputs:
-            self._records.stats.bytes_written += self._outputs[-1].finish()
+    def _close(self) -> None:
+        if self._open is not None:
+            self._records.stats.bytes_written += self._open.finish()
+            self._done.append(_Output(self._open.path, self._sources, self._open.changed))
+        self._open, self._sources = None, []
+
+    def _copy(self, base_offset: int) -> None:
+        """A segment that needed no cleaning, between two that did: all of them are swapped in one step."""
+        source = self._disk.open(_log_path(self._request, base_offset))
+        output = self._create(source, base_offset)
+        output.change()
+        for _, batch in read_batches(source):
+            output.add(batch, original=True)
+        self._records.stats.bytes_written += output.finish()
