@@ -10,6 +10,7 @@ from typing import Final
 import structlog
 
 from tidelog.broker.cleaner import Cleaner
+from tidelog.broker.flusher import Flusher
 from tidelog.broker.listener import Listeners
 from tidelog.broker.partitions import Partitions
 from tidelog.clock import Clock
@@ -23,9 +24,12 @@ log = structlog.get_logger("tidelog.background")
 
 
 class Background:
-    def __init__(self, partitions: Partitions, listeners: Listeners, cleaner: Cleaner, clock: Clock) -> None:
+    def __init__(
+        self, partitions: Partitions, listeners: Listeners, flusher: Flusher, cleaner: Cleaner, clock: Clock
+    ) -> None:
         self._partitions = partitions
         self._listeners = listeners
+        self._flusher = flusher
         self._cleaner = cleaner
         self._clock = clock
         self._tasks: list[asyncio.Task[None]] = []
@@ -52,6 +56,10 @@ class Background:
         self._tasks.append(asyncio.get_running_loop().create_task(repeat()))
 
     async def checkpoint(self) -> None:
+        """Also what brings logs without flush.on.ack to disk, so that a recovery never has much to read."""
+        for replica in self._partitions:
+            if replica.log.failure is None and replica.log.flushed_offset < replica.log.end_offset:
+                self._flusher.mark(replica)
         await asyncio.get_running_loop().run_in_executor(None, self._partitions.directory.prepare_checkpoint())
 
     async def enforce_retention(self) -> None:
@@ -71,9 +79,9 @@ class Background:
         await asyncio.get_running_loop().run_in_executor(None, delete_segments, expired)
 
     async def expire_producers(self) -> None:
-        config = self._partitions.broker_config
+        horizon = self._clock.now_ms() - self._partitions.broker_config.producer_id_expiration_ms
         for replica in self._partitions:
-            replica.log.expire_producers(self._clock.now_ms(), config.producer_id_expiration_ms)
+            replica.log.producers.expire(horizon)
 
     async def close_idle(self) -> None:
         self._listeners.close_idle()

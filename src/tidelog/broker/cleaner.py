@@ -19,6 +19,8 @@ from tidelog.storage.cleanable import (
     write_cleaner_checkpoint,
 )
 from tidelog.storage.compaction import CompactionRequest, CompactionResult
+from tidelog.storage.segment import Segment
+from tidelog.storage.swap import delete_segments
 
 log = structlog.get_logger("tidelog.cleaner")
 
@@ -82,12 +84,12 @@ class Cleaner:
             upper=work.upper,
             now_ms=self._clock.now_ms(),
             config=replica.config,
-            last_offsets={each.producer_id: each.last_offset for each in replica.log.producers.producers.values()},
+            last_offsets={each.producer_id: each.last_offset for each in replica.log.producers},
             dedupe_buffer_bytes=self._partitions.broker_config.log_cleaner_dedupe_buffer_size,
         )
         try:
             result = await self._deep_work.compact(request)
-            self._install(replica, result)
+            gone = self._install(replica, result)
         except (KafkaError, OSError) as error:
             log.error("compaction failed; this log is left as it is", partition=name, error=str(error))
             self._uncleanable[replica.partition] = str(error)
@@ -97,26 +99,26 @@ class Cleaner:
             "compacted", partition=name, cleaned_to=result.cleaned_to, bytes_read=stats.bytes_read,
             bytes_written=stats.bytes_written,
         )  # fmt: skip
-        await asyncio.sleep(0)
+        await asyncio.get_running_loop().run_in_executor(None, delete_segments, gone)
 
-    def _install(self, replica: Replica, result: CompactionResult) -> None:
-        if replica.log.failure is not None or not self._still_ours(replica):
-            return  # deleted or failed meanwhile: the cleaned files go with the directory
+    def _install(self, replica: Replica, result: CompactionResult) -> list[Segment]:
+        """Swap the cleaned segments in and remember how far the log is clean. Returns what may be unlinked."""
+        if replica.log.failed or not self._still_ours(replica):
+            return []  # deleted or failed meanwhile: the cleaned files go with the directory
         present = {segment.base_offset: segment for segment in replica.log.segments}
-        for replacement in result.replacements:
-            if not all(base in present for base in replacement.replaced):
-                # Retention took some of them meanwhile; the next round sees what is left.
-                self._partitions.directory.disk.remove(replacement.cleaned)
-                continue
-            replica.log.swap_segments([present[base] for base in replacement.replaced], [replacement.cleaned])
-        progressed = result.cleaned_to > self._cleaned_to.get(replica.partition, -1)
-        self._cleaned_to[replica.partition] = result.cleaned_to
+        if not all(base in present for base in result.replaced):
+            return []  # retention took some of them meanwhile; the next round sees what is left
+        gone: list[Segment] = []
+        if result.cleaned or result.replaced:
+            gone = replica.log.swap_segments([present[base] for base in result.replaced], result.cleaned)
+        elif result.cleaned_to <= self._cleaned_to.get(replica.partition, -1):
+            self._uncleanable[replica.partition] = "no progress"
         known = {each.partition for each in self._partitions}
         self._cleaned_to = {place: offset for place, offset in self._cleaned_to.items() if place in known}
+        self._cleaned_to[replica.partition] = result.cleaned_to
         directory = self._partitions.directory
         write_cleaner_checkpoint(directory.disk, directory.path, self._cleaned_to)
-        if not progressed and not result.replacements:
-            self._uncleanable[replica.partition] = "no progress"
+        return gone
 
     def _still_ours(self, replica: Replica) -> bool:
         try:

@@ -14,6 +14,7 @@ from tidelog.broker.node import Node
 from tidelog.config import BrokerConfig
 from tidelog.errors import KafkaError
 from tidelog.storage.disk import DiskLocked
+from tidelog.storage.log_dir import WrongDirectory
 
 
 def run(config: BrokerConfig) -> int:
@@ -25,10 +26,7 @@ def run(config: BrokerConfig) -> int:
     except DiskLocked as error:
         print(f"tidelog: {error}. Stop that broker, or give this one another --data-dir.", file=sys.stderr)
         return 1
-    except KafkaError as error:
-        print(f"tidelog: cannot start: {error}", file=sys.stderr)
-        return 1
-    except OSError as error:
+    except (KafkaError, WrongDirectory, OSError) as error:
         print(f"tidelog: cannot start: {error}", file=sys.stderr)
         return 1
     return 0

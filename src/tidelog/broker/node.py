@@ -72,7 +72,7 @@ class Node:
             self.cleaner = Cleaner(self.partitions, self.deep_work, self.clock)
             self.dispatcher = Dispatcher(self._make_endpoints(), loop)
             self.listeners = Listeners(loop, self.config, self.dispatcher)
-            self.background = Background(self.partitions, self.listeners, self.cleaner, self.clock)
+            self.background = Background(self.partitions, self.listeners, self.flusher, self.cleaner, self.clock)
             self.addresses = self.listeners.bind()
         except BaseException:
             self.directory.close(clean=False)

@@ -86,9 +86,14 @@ class Partitions:
 
     def _open(self, place: TopicPartition, topic_id: UUID, config: TopicConfig) -> Log:
         now_ms = self._clock.now_ms()
-        if self.directory.has_log(place):
-            return self.directory.open_log(place, TopicId(topic_id), config, now_ms=now_ms)
-        return self.directory.create_log(place, TopicId(topic_id), config, now_ms=now_ms)
+        if not self.directory.has_log(place):
+            return self.directory.create_log(place, TopicId(topic_id), config, now_ms=now_ms)
+        opened = self.directory.open_log(place, TopicId(topic_id), config, now_ms=now_ms)
+        if opened.recovery.eventful:
+            _tell(opened)
+        # What a recovery found is in the page cache at least. Nobody may read it before it is on disk.
+        opened.flush()
+        return opened
 
     async def _remove(self, topic: TopicImage) -> None:
         replicas = self._by_name.pop(topic.name, [])
@@ -110,3 +115,18 @@ class Partitions:
                 for replica in replicas:
                     replica.log.reconfigure(config)
                     replica.advance_watermark()
+
+
+def _tell(opened: Log) -> None:
+    report = opened.recovery
+    facts = {
+        "partition": str(opened.partition),
+        "end_offset": opened.end_offset,
+        "bytes_scanned": report.bytes_scanned,
+        "bytes_truncated": report.bytes_truncated,
+    }
+    if report.corrupt:
+        # Not a torn tail: valid batches follow the broken one. What was cut off is kept aside.
+        log.error("corrupt batches found", **facts, corrupt=report.corrupt, kept_in=report.quarantined)
+    else:
+        log.info("recovered", **facts)

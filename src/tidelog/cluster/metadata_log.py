@@ -10,7 +10,7 @@ from uuid import UUID
 from tidelog.cluster.image import MetadataImage
 from tidelog.cluster.records import AnyRecord, TopicRemoved, decode_record, encode_record
 from tidelog.config import TopicConfig
-from tidelog.ids import TopicPartition
+from tidelog.ids import Offset, TopicPartition
 from tidelog.storage.log import Log
 from tidelog.wire.record_batch import Record, build_batch, iter_batches, iter_records
 
@@ -39,7 +39,7 @@ class MetadataLog:
             records: list[AnyRecord] = []
             for header, batch in iter_batches(data):
                 records.extend(decode_record(bytes(record.value or b"")) for record in iter_records(batch))
-                offset = header.last_offset + 1
+                offset = Offset(header.last_offset + 1)
             image = image.apply(records)
             self._note(records)
         return image

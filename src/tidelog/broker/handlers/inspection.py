@@ -46,7 +46,7 @@ class InspectionHandler:
         return DescribeLogDirsResponse(
             results=(
                 DescribeLogDirsResult(
-                    error_code=ErrorCode.KAFKA_STORAGE_ERROR if directory.failed else ErrorCode.NONE,
+                    error_code=ErrorCode.KAFKA_STORAGE_ERROR if directory.failure is not None else ErrorCode.NONE,
                     log_dir=directory.path,
                     topics=tuple(
                         DescribeLogDirsTopic(name=name, partitions=tuple(partitions))
@@ -98,6 +98,6 @@ class InspectionHandler:
                     coordinator_epoch=each.coordinator_epoch,
                     current_txn_start_offset=each.current_txn_first_offset,
                 )
-                for each in replica.log.producers.producers.values()
+                for each in replica.log.producers
             ),
         )

@@ -136,7 +136,7 @@ def _find(replica: Replica, timestamp: int, isolation: int) -> tuple[int, int, i
     if timestamp == LATEST:
         return upper, -1, replica.leader_epoch
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
-        return log.start_offset, -1, log.epochs.epoch_of(log.start_offset)
+        return log.start_offset, -1, log.epochs.epoch_for(log.start_offset)
     if timestamp == MAX_TIMESTAMP:
         found = log.max_timestamp_offset(upper)
     elif timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
