@@ -68,7 +68,7 @@ class LeaderEpochs:
         self.dirty = True
         return True
 
-    def epoch_for(self, offset: int) -> int:
+    def epoch_of(self, offset: int) -> int:
         slot = bisect_right(self._starts, offset) - 1
         return self._epochs[slot] if slot >= 0 else UNDEFINED_EPOCH
 

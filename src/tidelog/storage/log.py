@@ -1,7 +1,7 @@
 """One partition's log: an unbroken run of segments that batches are appended to and read from as bytes.
 
-The broker's loop owns it; only `Flush.run`, `RestartPoint.run` and `delete_segments` run in threads. After a failed sync
-the log is failed for good. After a failed write it goes on only if the file could be cut back to what it was.
+The broker's loop owns it; only `Flush.run`, `RestartPoint.run` and `delete_segments` run in threads. After a failed
+sync the log is failed for good. After a failed write it goes on only if the file could be cut back to what it was.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from tidelog.errors import (
     StorageOffline,
     invariant,
 )
-from tidelog.ids import Offset, TopicPartition
+from tidelog.ids import TopicPartition
 from tidelog.storage import snapshots as snapshot_format
 from tidelog.storage.chain import Chain, Slice
 from tidelog.storage.disk import Buffer, Disk, storage_errors
@@ -38,7 +38,7 @@ from tidelog.storage.timestamps import TimestampOffset, max_timestamp_offset, of
 from tidelog.storage.validation import check_batch, needs_preparation, prepare_batch
 from tidelog.wire.record_batch import ATTRIBUTES_POSITION, iter_batches, patch, read_header
 
-__all__ = ["Appended", "Log", "Slice", "delete_segments"]
+__all__ = ["Appended", "Flush", "Log", "Slice", "delete_segments"]
 
 _PLACE: Final = Struct(">qii")  # base offset, length, leader epoch: the fields before the checksum's range
 RESTART_POINT_BYTES: Final = 16 << 20  # what a recovery may have to read again
@@ -70,8 +70,8 @@ class Log:
         self.epochs: LeaderEpochs = opened.epochs
         self.producers: ProducerStates = opened.producers
         self.recovery: RecoveryReport = opened.report
-        self.end_offset = Offset(opened.segments[-1].next_offset)
-        self.start_offset = Offset(min(max(start_offset, opened.segments[0].base_offset), self.end_offset))
+        self.end_offset = opened.segments[-1].next_offset
+        self.start_offset = min(max(start_offset, opened.segments[0].base_offset), self.end_offset)
         self.flushed_offset = self.end_offset  # recovery syncs what it keeps
         self.failure: str | None = None
         self._chain = Chain(disk, directory, opened.segments, open_segments)
@@ -257,7 +257,7 @@ class Log:
             if segment.write_failed:
                 self.fail(f"a failed write to {segment.path} could not be undone: {error}")
             raise StorageOffline(f"{self.partition}: {error}") from error
-        self.end_offset = Offset(last + 1)
+        self.end_offset = last + 1
         self._dirty = self._touched = True
 
     def _assign_epoch(self, leader_epoch: int, start_offset: int) -> None:
@@ -328,7 +328,7 @@ class Log:
         invariant(flush.done, "a flush that did not finish cannot complete")
         if flush.generation != self._generation:
             return
-        self.flushed_offset = Offset(max(self.flushed_offset, flush.end_offset))
+        self.flushed_offset = max(self.flushed_offset, flush.end_offset)
         for segment in flush.segments:
             self._chain.unsynced.pop(segment, None)
         self._unsynced_directories = [path for path in self._unsynced_directories if path not in flush.directories]
@@ -374,7 +374,7 @@ class Log:
         if offset > self.end_offset:
             raise OffsetOutOfRange(offset, self.start_offset, self.end_offset)
         if offset > self.start_offset:
-            self.start_offset = Offset(offset)
+            self.start_offset = offset
             self.epochs.truncate_from_start(offset)
             self._touched = True
 
@@ -394,10 +394,8 @@ class Log:
         self._dirty = self._touched = True
         return gone
 
-    @staticmethod
-    def delete_segments(segments: Sequence[Segment]) -> None:
-        """Thread: unlink what `expire` or `swap_segments` let go of."""
-        delete_segments(segments)
+    def expire_producers(self, now_ms: int, expiration_ms: int) -> int:
+        return self.producers.expire(now_ms - expiration_ms)
 
     def truncate_to(self, offset: int) -> None:
         """Forget everything at or behind `offset`, and any batch that reaches it."""
@@ -407,9 +405,9 @@ class Log:
         with storage_errors(str(self.partition)):
             end, gone = self._chain.truncate_to(max(offset, self.segments[0].base_offset))
             self._generation += 1
-            self.end_offset = Offset(end)
-            self.flushed_offset = Offset(min(self.flushed_offset, end))
-            self.start_offset = Offset(min(self.start_offset, end))
+            self.end_offset = end
+            self.flushed_offset = min(self.flushed_offset, end)
+            self.start_offset = min(self.start_offset, end)
             self.epochs.truncate_from_end(end)
             self._snapshots.remove_above(end)
             self.producers = load_producers(self._snapshots, self.segments, end)

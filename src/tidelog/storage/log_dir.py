@@ -10,7 +10,7 @@ from uuid import UUID
 
 from tidelog.config import TopicConfig
 from tidelog.errors import ErrorCode, KafkaError, StorageOffline
-from tidelog.ids import NO_TOPIC_ID, Offset, TopicId, TopicPartition
+from tidelog.ids import NO_TOPIC_ID, TopicId, TopicPartition
 from tidelog.storage.checkpoints import (
     CLEAN_SHUTDOWN,
     HIGH_WATERMARKS,
@@ -84,6 +84,10 @@ class LogDir:
 
     def _directory_of(self, partition: TopicPartition) -> str:
         return f"{self.path}/{partition}"
+
+    @property
+    def failed(self) -> bool:
+        return self.failure is not None
 
     def _check_online(self) -> None:
         if self.failure is not None:
@@ -225,7 +229,7 @@ class LogDir:
         """Clean: everything is durable and the next start scans nothing."""
         try:
             if clean and self.failure is None and not any(log.failed for log in self.logs.values()):
-                flushed: dict[TopicPartition, Offset] = {}
+                flushed: dict[TopicPartition, int] = {}
                 for partition, log in self.logs.items():
                     log.close()
                     flushed[partition] = log.flushed_offset

@@ -74,7 +74,7 @@ def misfit(reader: BatchReader, position: int, header: BatchHeader, expected: Ex
     base = header.base_offset
     epoch = header.partition_leader_epoch
     known = expected.epochs
-    checkpointed = known.epoch_for(base) if known is not None else UNDEFINED_EPOCH
+    checkpointed = known.epoch_of(base) if known is not None else UNDEFINED_EPOCH
     if base < expected.offset:
         return f"base offset {base} comes after {expected.offset - 1}"
     if expected.limit is not None and header.last_offset >= expected.limit:

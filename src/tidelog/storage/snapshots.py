@@ -2,8 +2,8 @@
 
 Kafka's format (version 1, CRC-32C, one entry a producer) keeps only the last batch of each producer. Ours continues
 behind Kafka's entries with all remembered batches, so that a retry of any of the five is recognised after a restart
-too. Kafka reads its entries, includes the rest in the checksum and otherwise ignores it; and a snapshot without our part
-is read as Kafka would.
+too. Kafka reads its entries, includes the rest in the checksum and otherwise ignores it; a snapshot without our part is
+read as Kafka would.
 """
 
 from contextlib import suppress
