@@ -29,7 +29,7 @@ def test_cut_at_any_byte_is_refused(spec):
     for kind in (spec.request, spec.response):
         for version in range(spec.min, spec.max + 1):
             encoded = encode(make(kind, version, Dice(version)), version)
-            step = max(1, len(encoded) // 100)
+            step = 1 + len(encoded) // 500
             for size in range(0, len(encoded), step):
                 assert decode_or_refuse(kind, version, encoded[:size]) is None
 

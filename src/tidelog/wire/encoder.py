@@ -8,9 +8,8 @@ import msgspec
 
 from tidelog.wire.codegen import Source
 from tidelog.wire.layout import Field, Message, fields_of
-from tidelog.wire.primitives import uvarint
+from tidelog.wire.primitives import ONE_BYTE, uvarint
 
-ONE_BYTE: Final = tuple(bytes([value]) for value in range(256))  # looked up, a byte is three times cheaper than packed
 
 SMALL_ARRAY: Final = 9
 

@@ -75,7 +75,7 @@ def decode_fetch(buffer: memoryview, offset: int, version: int) -> FetchRequest:
     return decode(FetchRequest, version, buffer, offset)
 
 
-def encode_fetch_response(  # noqa: PLR0917  the order of the wire
+def encode_fetch_response(
     version: int,
     correlation_id: int,
     throttle_time_ms: int,

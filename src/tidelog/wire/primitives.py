@@ -34,12 +34,13 @@ Bytes = Annotated[bytes | bytearray | memoryview, Opaque("bytes")]
 Records = Annotated[bytes | bytearray | memoryview, Opaque("records")]
 
 NO_UUID: Final = UUID(int=0)
+ONE_BYTE: Final = tuple(bytes([value]) for value in range(256))  # looked up, a byte is three times cheaper than packed
 UVARINT_BYTES_MAX: Final = 5  # 32 bits, seven at a time
 
 
 def uvarint(value: int) -> bytes:
     if value < 0x80:
-        return value.to_bytes(1, "big")
+        return ONE_BYTE[value]
     encoded = bytearray()
     while value > 0x7F:
         encoded.append(value & 0x7F | 0x80)

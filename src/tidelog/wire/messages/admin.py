@@ -8,31 +8,31 @@ from tidelog.wire.schema import IGNORABLE, Message, Nullable, Tag, Versions, ans
 
 
 @api(key=18, versions=(0, 4), flexible=3)
-class ApiVersionsRequest(Message):
+class ApiVersionsRequest(Message, kw_only=True):
     client_software_name: Annotated[str, Versions(3), IGNORABLE] = ""
     client_software_version: Annotated[str, Versions(3), IGNORABLE] = ""
 
 
-class ApiVersion(Message):
+class ApiVersion(Message, kw_only=True):
     api_key: i16
     min_version: i16
     max_version: i16
 
 
-class SupportedFeatureKey(Message):
+class SupportedFeatureKey(Message, kw_only=True):
     name: str
     min_version: i16
     max_version: i16
 
 
-class FinalizedFeatureKey(Message):
+class FinalizedFeatureKey(Message, kw_only=True):
     name: str
     max_version_level: i16
     min_version_level: i16
 
 
 @answers(ApiVersionsRequest)
-class ApiVersionsResponse(Message):
+class ApiVersionsResponse(Message, kw_only=True):
     error_code: i16 = 0
     api_keys: tuple[ApiVersion, ...]
     throttle_time_ms: Annotated[i32, Versions(1), IGNORABLE] = 0
@@ -42,27 +42,27 @@ class ApiVersionsResponse(Message):
     zk_migration_ready: Annotated[bool, Versions(3), Tag(3), IGNORABLE] = False
 
 
-class MetadataRequestTopic(Message):
+class MetadataRequestTopic(Message, kw_only=True):
     topic_id: Annotated[TopicId, Versions(10), IGNORABLE] = NO_TOPIC_ID
     name: Annotated[str | None, Nullable(10)]
 
 
 @api(key=3, versions=(0, 13), flexible=9)
-class MetadataRequest(Message):
+class MetadataRequest(Message, kw_only=True):
     topics: Annotated[tuple[MetadataRequestTopic, ...] | None, Nullable(1)]
     allow_auto_topic_creation: Annotated[bool, Versions(4)] = True
     include_cluster_authorized_operations: Annotated[bool, Versions(8, 10)] = False
     include_topic_authorized_operations: Annotated[bool, Versions(8)] = False
 
 
-class MetadataResponseBroker(Message):
+class MetadataResponseBroker(Message, kw_only=True):
     node_id: i32
     host: str
     port: i32
     rack: Annotated[str | None, Versions(1), IGNORABLE] = None
 
 
-class MetadataResponsePartition(Message):
+class MetadataResponsePartition(Message, kw_only=True):
     error_code: i16 = 0
     partition_index: i32
     leader_id: i32
@@ -72,7 +72,7 @@ class MetadataResponsePartition(Message):
     offline_replicas: Annotated[tuple[i32, ...], Versions(5), IGNORABLE] = ()
 
 
-class MetadataResponseTopic(Message):
+class MetadataResponseTopic(Message, kw_only=True):
     error_code: i16 = 0
     name: Annotated[str | None, Nullable(12)]
     topic_id: Annotated[TopicId, Versions(10), IGNORABLE] = NO_TOPIC_ID
@@ -82,7 +82,7 @@ class MetadataResponseTopic(Message):
 
 
 @answers(MetadataRequest)
-class MetadataResponse(Message):
+class MetadataResponse(Message, kw_only=True):
     throttle_time_ms: Annotated[i32, Versions(3), IGNORABLE] = 0
     brokers: tuple[MetadataResponseBroker, ...]
     cluster_id: Annotated[str | None, Versions(2), IGNORABLE] = None
@@ -92,17 +92,17 @@ class MetadataResponse(Message):
     error_code: Annotated[i16, Versions(13), IGNORABLE] = 0
 
 
-class CreatableReplicaAssignment(Message):
+class CreatableReplicaAssignment(Message, kw_only=True):
     partition_index: i32
     broker_ids: tuple[i32, ...]
 
 
-class CreatableTopicConfig(Message):
+class CreatableTopicConfig(Message, kw_only=True):
     name: str
     value: str | None
 
 
-class CreatableTopic(Message):
+class CreatableTopic(Message, kw_only=True):
     name: str
     num_partitions: i32
     replication_factor: i16
@@ -111,13 +111,13 @@ class CreatableTopic(Message):
 
 
 @api(key=19, versions=(2, 7), flexible=5)
-class CreateTopicsRequest(Message):
+class CreateTopicsRequest(Message, kw_only=True):
     topics: tuple[CreatableTopic, ...]
     timeout_ms: i32 = 60000
     validate_only: bool = False
 
 
-class CreatableTopicConfigs(Message):
+class CreatableTopicConfigs(Message, kw_only=True):
     name: str
     value: str | None
     read_only: bool
@@ -125,7 +125,7 @@ class CreatableTopicConfigs(Message):
     is_sensitive: bool
 
 
-class CreatableTopicResult(Message):
+class CreatableTopicResult(Message, kw_only=True):
     name: str
     topic_id: Annotated[TopicId, Versions(7), IGNORABLE] = NO_TOPIC_ID
     error_code: i16 = 0
@@ -137,24 +137,24 @@ class CreatableTopicResult(Message):
 
 
 @answers(CreateTopicsRequest)
-class CreateTopicsResponse(Message):
+class CreateTopicsResponse(Message, kw_only=True):
     throttle_time_ms: i32 = 0
     topics: tuple[CreatableTopicResult, ...]
 
 
-class DeleteTopicState(Message):
+class DeleteTopicState(Message, kw_only=True):
     name: str | None = None
     topic_id: TopicId
 
 
 @api(key=20, versions=(1, 6), flexible=4)
-class DeleteTopicsRequest(Message):
+class DeleteTopicsRequest(Message, kw_only=True):
     topics: Annotated[tuple[DeleteTopicState, ...], Versions(6)] = ()
     topic_names: Annotated[tuple[str, ...], Versions(1, 5), IGNORABLE] = ()
     timeout_ms: i32
 
 
-class DeletableTopicResult(Message):
+class DeletableTopicResult(Message, kw_only=True):
     name: Annotated[str | None, Nullable(6)]
     topic_id: Annotated[TopicId, Versions(6), IGNORABLE] = NO_TOPIC_ID
     error_code: i16 = 0
@@ -162,48 +162,48 @@ class DeletableTopicResult(Message):
 
 
 @answers(DeleteTopicsRequest)
-class DeleteTopicsResponse(Message):
+class DeleteTopicsResponse(Message, kw_only=True):
     throttle_time_ms: i32 = 0
     responses: tuple[DeletableTopicResult, ...]
 
 
-class CreatePartitionsAssignment(Message):
+class CreatePartitionsAssignment(Message, kw_only=True):
     broker_ids: tuple[i32, ...]
 
 
-class CreatePartitionsTopic(Message):
+class CreatePartitionsTopic(Message, kw_only=True):
     name: str
     count: i32
     assignments: tuple[CreatePartitionsAssignment, ...] | None
 
 
 @api(key=37, versions=(0, 3), flexible=2)
-class CreatePartitionsRequest(Message):
+class CreatePartitionsRequest(Message, kw_only=True):
     topics: tuple[CreatePartitionsTopic, ...]
     timeout_ms: i32
     validate_only: bool
 
 
-class CreatePartitionsTopicResult(Message):
+class CreatePartitionsTopicResult(Message, kw_only=True):
     name: str
     error_code: i16 = 0
     error_message: str | None = None
 
 
 @answers(CreatePartitionsRequest)
-class CreatePartitionsResponse(Message):
+class CreatePartitionsResponse(Message, kw_only=True):
     throttle_time_ms: i32 = 0
     results: tuple[CreatePartitionsTopicResult, ...]
 
 
 @api(key=60, versions=(0, 2), flexible=0)
-class DescribeClusterRequest(Message):
+class DescribeClusterRequest(Message, kw_only=True):
     include_cluster_authorized_operations: bool
     endpoint_type: Annotated[i8, Versions(1)] = 1
     include_fenced_brokers: Annotated[bool, Versions(2)] = False
 
 
-class DescribeClusterBroker(Message):
+class DescribeClusterBroker(Message, kw_only=True):
     broker_id: i32
     host: str
     port: i32
@@ -212,7 +212,7 @@ class DescribeClusterBroker(Message):
 
 
 @answers(DescribeClusterRequest)
-class DescribeClusterResponse(Message):
+class DescribeClusterResponse(Message, kw_only=True):
     throttle_time_ms: i32 = 0
     error_code: i16 = 0
     error_message: str | None = None
@@ -223,23 +223,23 @@ class DescribeClusterResponse(Message):
     cluster_authorized_operations: i32 = -(2**31)
 
 
-class DescribeTopicPartitionsRequestTopic(Message):
+class DescribeTopicPartitionsRequestTopic(Message, kw_only=True):
     name: str
 
 
-class Cursor(Message):
+class Cursor(Message, kw_only=True):
     topic_name: str
     partition_index: i32
 
 
 @api(key=75, versions=(0, 0), flexible=0)
-class DescribeTopicPartitionsRequest(Message):
+class DescribeTopicPartitionsRequest(Message, kw_only=True):
     topics: tuple[DescribeTopicPartitionsRequestTopic, ...]
     response_partition_limit: i32 = 2000
     cursor: Cursor | None = None
 
 
-class DescribeTopicPartitionsResponsePartition(Message):
+class DescribeTopicPartitionsResponsePartition(Message, kw_only=True):
     error_code: i16 = 0
     partition_index: i32
     leader_id: i32
@@ -251,7 +251,7 @@ class DescribeTopicPartitionsResponsePartition(Message):
     offline_replicas: tuple[i32, ...]
 
 
-class DescribeTopicPartitionsResponseTopic(Message):
+class DescribeTopicPartitionsResponseTopic(Message, kw_only=True):
     error_code: i16 = 0
     name: str | None
     topic_id: TopicId
@@ -261,7 +261,7 @@ class DescribeTopicPartitionsResponseTopic(Message):
 
 
 @answers(DescribeTopicPartitionsRequest)
-class DescribeTopicPartitionsResponse(Message):
+class DescribeTopicPartitionsResponse(Message, kw_only=True):
     throttle_time_ms: i32 = 0
     topics: tuple[DescribeTopicPartitionsResponseTopic, ...]
     next_cursor: Cursor | None = None

@@ -8,13 +8,13 @@ from tidelog.wire.schema import IGNORABLE, Message, Nullable, Versions, answers,
 
 
 @api(key=10, versions=(0, 6), flexible=3)
-class FindCoordinatorRequest(Message):
+class FindCoordinatorRequest(Message, kw_only=True):
     key: Annotated[str, Versions(0, 3)] = ""
     key_type: Annotated[i8, Versions(1)] = 0
     coordinator_keys: Annotated[tuple[str, ...], Versions(4)] = ()
 
 
-class Coordinator(Message):
+class Coordinator(Message, kw_only=True):
     key: str
     node_id: i32
     host: str
@@ -24,7 +24,7 @@ class Coordinator(Message):
 
 
 @answers(FindCoordinatorRequest)
-class FindCoordinatorResponse(Message):
+class FindCoordinatorResponse(Message, kw_only=True):
     throttle_time_ms: Annotated[i32, Versions(1), IGNORABLE] = 0
     error_code: Annotated[i16, Versions(0, 3)] = 0
     error_message: Annotated[str | None, Versions(1, 3), IGNORABLE] = None
@@ -34,13 +34,13 @@ class FindCoordinatorResponse(Message):
     coordinators: Annotated[tuple[Coordinator, ...], Versions(4)] = ()
 
 
-class JoinGroupRequestProtocol(Message):
+class JoinGroupRequestProtocol(Message, kw_only=True):
     name: str
     metadata: Bytes
 
 
 @api(key=11, versions=(0, 9), flexible=6)
-class JoinGroupRequest(Message):
+class JoinGroupRequest(Message, kw_only=True):
     group_id: str
     session_timeout_ms: i32
     rebalance_timeout_ms: Annotated[i32, Versions(1), IGNORABLE] = -1
@@ -51,14 +51,14 @@ class JoinGroupRequest(Message):
     reason: Annotated[str | None, Versions(8), IGNORABLE] = None
 
 
-class JoinGroupResponseMember(Message):
+class JoinGroupResponseMember(Message, kw_only=True):
     member_id: str
     group_instance_id: Annotated[str | None, Versions(5), IGNORABLE] = None
     metadata: Bytes
 
 
 @answers(JoinGroupRequest)
-class JoinGroupResponse(Message):
+class JoinGroupResponse(Message, kw_only=True):
     throttle_time_ms: Annotated[i32, Versions(2), IGNORABLE] = 0
     error_code: i16 = 0
     generation_id: i32 = -1
@@ -70,13 +70,13 @@ class JoinGroupResponse(Message):
     members: tuple[JoinGroupResponseMember, ...]
 
 
-class SyncGroupRequestAssignment(Message):
+class SyncGroupRequestAssignment(Message, kw_only=True):
     member_id: str
     assignment: Bytes
 
 
 @api(key=14, versions=(0, 5), flexible=4)
-class SyncGroupRequest(Message):
+class SyncGroupRequest(Message, kw_only=True):
     group_id: str
     generation_id: i32
     member_id: str
@@ -87,7 +87,7 @@ class SyncGroupRequest(Message):
 
 
 @answers(SyncGroupRequest)
-class SyncGroupResponse(Message):
+class SyncGroupResponse(Message, kw_only=True):
     throttle_time_ms: Annotated[i32, Versions(1), IGNORABLE] = 0
     error_code: i16 = 0
     protocol_type: Annotated[str | None, Versions(5), IGNORABLE] = None
@@ -96,7 +96,7 @@ class SyncGroupResponse(Message):
 
 
 @api(key=12, versions=(0, 4), flexible=4)
-class HeartbeatRequest(Message):
+class HeartbeatRequest(Message, kw_only=True):
     group_id: str
     generation_id: i32
     member_id: str
@@ -104,44 +104,44 @@ class HeartbeatRequest(Message):
 
 
 @answers(HeartbeatRequest)
-class HeartbeatResponse(Message):
+class HeartbeatResponse(Message, kw_only=True):
     throttle_time_ms: Annotated[i32, Versions(1), IGNORABLE] = 0
     error_code: i16 = 0
 
 
-class MemberIdentity(Message):
+class MemberIdentity(Message, kw_only=True):
     member_id: str
     group_instance_id: str | None = None
     reason: Annotated[str | None, Versions(5), IGNORABLE] = None
 
 
 @api(key=13, versions=(0, 5), flexible=4)
-class LeaveGroupRequest(Message):
+class LeaveGroupRequest(Message, kw_only=True):
     group_id: str
     member_id: Annotated[str, Versions(0, 2)] = ""
     members: Annotated[tuple[MemberIdentity, ...], Versions(3)] = ()
 
 
-class MemberResponse(Message):
+class MemberResponse(Message, kw_only=True):
     member_id: str
     group_instance_id: str | None
     error_code: i16 = 0
 
 
 @answers(LeaveGroupRequest)
-class LeaveGroupResponse(Message):
+class LeaveGroupResponse(Message, kw_only=True):
     throttle_time_ms: Annotated[i32, Versions(1), IGNORABLE] = 0
     error_code: i16 = 0
     members: Annotated[tuple[MemberResponse, ...], Versions(3)] = ()
 
 
-class ConsumerGroupHeartbeatTopicPartitions(Message):
+class ConsumerGroupHeartbeatTopicPartitions(Message, kw_only=True):
     topic_id: TopicId
     partitions: tuple[i32, ...]
 
 
 @api(key=68, versions=(0, 1), flexible=0)
-class ConsumerGroupHeartbeatRequest(Message):
+class ConsumerGroupHeartbeatRequest(Message, kw_only=True):
     group_id: str
     member_id: str
     member_epoch: i32
@@ -154,12 +154,12 @@ class ConsumerGroupHeartbeatRequest(Message):
     topic_partitions: tuple[ConsumerGroupHeartbeatTopicPartitions, ...] | None = None
 
 
-class ConsumerGroupHeartbeatAssignment(Message):
+class ConsumerGroupHeartbeatAssignment(Message, kw_only=True):
     topic_partitions: tuple[ConsumerGroupHeartbeatTopicPartitions, ...]
 
 
 @answers(ConsumerGroupHeartbeatRequest)
-class ConsumerGroupHeartbeatResponse(Message):
+class ConsumerGroupHeartbeatResponse(Message, kw_only=True):
     throttle_time_ms: i32 = 0
     error_code: i16 = 0
     error_message: str | None = None
@@ -170,22 +170,22 @@ class ConsumerGroupHeartbeatResponse(Message):
 
 
 @api(key=69, versions=(0, 1), flexible=0)
-class ConsumerGroupDescribeRequest(Message):
+class ConsumerGroupDescribeRequest(Message, kw_only=True):
     group_ids: tuple[str, ...]
     include_authorized_operations: bool
 
 
-class ConsumerGroupDescribeTopicPartitions(Message):
+class ConsumerGroupDescribeTopicPartitions(Message, kw_only=True):
     topic_id: TopicId
     topic_name: str
     partitions: tuple[i32, ...]
 
 
-class ConsumerGroupDescribeAssignment(Message):
+class ConsumerGroupDescribeAssignment(Message, kw_only=True):
     topic_partitions: tuple[ConsumerGroupDescribeTopicPartitions, ...]
 
 
-class ConsumerGroupDescribeMember(Message):
+class ConsumerGroupDescribeMember(Message, kw_only=True):
     member_id: str
     instance_id: str | None = None
     rack_id: str | None = None
@@ -199,7 +199,7 @@ class ConsumerGroupDescribeMember(Message):
     member_type: Annotated[i8, Versions(1), IGNORABLE] = -1
 
 
-class ConsumerGroupDescribedGroup(Message):
+class ConsumerGroupDescribedGroup(Message, kw_only=True):
     error_code: i16 = 0
     error_message: str | None = None
     group_id: str
@@ -212,18 +212,18 @@ class ConsumerGroupDescribedGroup(Message):
 
 
 @answers(ConsumerGroupDescribeRequest)
-class ConsumerGroupDescribeResponse(Message):
+class ConsumerGroupDescribeResponse(Message, kw_only=True):
     throttle_time_ms: i32 = 0
     groups: tuple[ConsumerGroupDescribedGroup, ...]
 
 
 @api(key=15, versions=(0, 6), flexible=5)
-class DescribeGroupsRequest(Message):
+class DescribeGroupsRequest(Message, kw_only=True):
     groups: tuple[str, ...]
     include_authorized_operations: Annotated[bool, Versions(3)] = False
 
 
-class DescribedGroupMember(Message):
+class DescribedGroupMember(Message, kw_only=True):
     member_id: str
     group_instance_id: Annotated[str | None, Versions(4), IGNORABLE] = None
     client_id: str
@@ -232,7 +232,7 @@ class DescribedGroupMember(Message):
     member_assignment: Bytes
 
 
-class DescribedGroup(Message):
+class DescribedGroup(Message, kw_only=True):
     error_code: i16 = 0
     error_message: Annotated[str | None, Versions(6), IGNORABLE] = None
     group_id: str
@@ -244,18 +244,18 @@ class DescribedGroup(Message):
 
 
 @answers(DescribeGroupsRequest)
-class DescribeGroupsResponse(Message):
+class DescribeGroupsResponse(Message, kw_only=True):
     throttle_time_ms: Annotated[i32, Versions(1), IGNORABLE] = 0
     groups: tuple[DescribedGroup, ...]
 
 
 @api(key=16, versions=(0, 5), flexible=3)
-class ListGroupsRequest(Message):
+class ListGroupsRequest(Message, kw_only=True):
     states_filter: Annotated[tuple[str, ...], Versions(4)] = ()
     types_filter: Annotated[tuple[str, ...], Versions(5)] = ()
 
 
-class ListedGroup(Message):
+class ListedGroup(Message, kw_only=True):
     group_id: str
     protocol_type: str
     group_state: Annotated[str, Versions(4), IGNORABLE] = ""
@@ -263,23 +263,23 @@ class ListedGroup(Message):
 
 
 @answers(ListGroupsRequest)
-class ListGroupsResponse(Message):
+class ListGroupsResponse(Message, kw_only=True):
     throttle_time_ms: Annotated[i32, Versions(1), IGNORABLE] = 0
     error_code: i16 = 0
     groups: tuple[ListedGroup, ...]
 
 
 @api(key=42, versions=(0, 2), flexible=2)
-class DeleteGroupsRequest(Message):
+class DeleteGroupsRequest(Message, kw_only=True):
     groups_names: tuple[str, ...]
 
 
-class DeletableGroupResult(Message):
+class DeletableGroupResult(Message, kw_only=True):
     group_id: str
     error_code: i16 = 0
 
 
 @answers(DeleteGroupsRequest)
-class DeleteGroupsResponse(Message):
+class DeleteGroupsResponse(Message, kw_only=True):
     throttle_time_ms: i32 = 0
     results: tuple[DeletableGroupResult, ...]

@@ -6,12 +6,12 @@ from tidelog.wire.primitives import i8, i16, i32, i64
 from tidelog.wire.schema import IGNORABLE, Message, Versions, answers, api
 
 
-class AddPartitionsToTxnTopic(Message):
+class AddPartitionsToTxnTopic(Message, kw_only=True):
     name: str
     partitions: tuple[i32, ...]
 
 
-class AddPartitionsToTxnTransaction(Message):
+class AddPartitionsToTxnTransaction(Message, kw_only=True):
     transactional_id: str
     producer_id: i64
     producer_epoch: i16
@@ -20,7 +20,7 @@ class AddPartitionsToTxnTransaction(Message):
 
 
 @api(key=24, versions=(0, 5), flexible=3)
-class AddPartitionsToTxnRequest(Message):
+class AddPartitionsToTxnRequest(Message, kw_only=True):
     transactions: Annotated[tuple[AddPartitionsToTxnTransaction, ...], Versions(4)] = ()
     v3_and_below_transactional_id: Annotated[str, Versions(0, 3)] = ""
     v3_and_below_producer_id: Annotated[i64, Versions(0, 3)] = 0
@@ -28,23 +28,23 @@ class AddPartitionsToTxnRequest(Message):
     v3_and_below_topics: Annotated[tuple[AddPartitionsToTxnTopic, ...], Versions(0, 3)] = ()
 
 
-class AddPartitionsToTxnPartitionResult(Message):
+class AddPartitionsToTxnPartitionResult(Message, kw_only=True):
     partition_index: i32
     partition_error_code: i16 = 0
 
 
-class AddPartitionsToTxnTopicResult(Message):
+class AddPartitionsToTxnTopicResult(Message, kw_only=True):
     name: str
     results_by_partition: tuple[AddPartitionsToTxnPartitionResult, ...]
 
 
-class AddPartitionsToTxnResult(Message):
+class AddPartitionsToTxnResult(Message, kw_only=True):
     transactional_id: str
     topic_results: tuple[AddPartitionsToTxnTopicResult, ...]
 
 
 @answers(AddPartitionsToTxnRequest)
-class AddPartitionsToTxnResponse(Message):
+class AddPartitionsToTxnResponse(Message, kw_only=True):
     throttle_time_ms: i32 = 0
     error_code: Annotated[i16, Versions(4), IGNORABLE] = 0
     results_by_transaction: Annotated[tuple[AddPartitionsToTxnResult, ...], Versions(4)] = ()
@@ -52,7 +52,7 @@ class AddPartitionsToTxnResponse(Message):
 
 
 @api(key=25, versions=(0, 4), flexible=3)
-class AddOffsetsToTxnRequest(Message):
+class AddOffsetsToTxnRequest(Message, kw_only=True):
     transactional_id: str
     producer_id: i64
     producer_epoch: i16
@@ -60,13 +60,13 @@ class AddOffsetsToTxnRequest(Message):
 
 
 @answers(AddOffsetsToTxnRequest)
-class AddOffsetsToTxnResponse(Message):
+class AddOffsetsToTxnResponse(Message, kw_only=True):
     throttle_time_ms: i32 = 0
     error_code: i16 = 0
 
 
 @api(key=26, versions=(0, 5), flexible=3)
-class EndTxnRequest(Message):
+class EndTxnRequest(Message, kw_only=True):
     transactional_id: str
     producer_id: i64
     producer_epoch: i16
@@ -74,27 +74,27 @@ class EndTxnRequest(Message):
 
 
 @answers(EndTxnRequest)
-class EndTxnResponse(Message):
+class EndTxnResponse(Message, kw_only=True):
     throttle_time_ms: i32 = 0
     error_code: i16 = 0
     producer_id: Annotated[i64, Versions(5), IGNORABLE] = -1
     producer_epoch: Annotated[i16, Versions(5), IGNORABLE] = -1
 
 
-class TxnOffsetCommitRequestPartition(Message):
+class TxnOffsetCommitRequestPartition(Message, kw_only=True):
     partition_index: i32
     committed_offset: i64
     committed_leader_epoch: Annotated[i32, Versions(2), IGNORABLE] = -1
     committed_metadata: str | None
 
 
-class TxnOffsetCommitRequestTopic(Message):
+class TxnOffsetCommitRequestTopic(Message, kw_only=True):
     name: str
     partitions: tuple[TxnOffsetCommitRequestPartition, ...]
 
 
 @api(key=28, versions=(0, 5), flexible=3)
-class TxnOffsetCommitRequest(Message):
+class TxnOffsetCommitRequest(Message, kw_only=True):
     transactional_id: str
     group_id: str
     producer_id: i64
@@ -105,28 +105,28 @@ class TxnOffsetCommitRequest(Message):
     topics: tuple[TxnOffsetCommitRequestTopic, ...]
 
 
-class TxnOffsetCommitResponsePartition(Message):
+class TxnOffsetCommitResponsePartition(Message, kw_only=True):
     partition_index: i32
     error_code: i16 = 0
 
 
-class TxnOffsetCommitResponseTopic(Message):
+class TxnOffsetCommitResponseTopic(Message, kw_only=True):
     name: str
     partitions: tuple[TxnOffsetCommitResponsePartition, ...]
 
 
 @answers(TxnOffsetCommitRequest)
-class TxnOffsetCommitResponse(Message):
+class TxnOffsetCommitResponse(Message, kw_only=True):
     throttle_time_ms: i32 = 0
     topics: tuple[TxnOffsetCommitResponseTopic, ...]
 
 
-class WritableTxnMarkerTopic(Message):
+class WritableTxnMarkerTopic(Message, kw_only=True):
     name: str
     partition_indexes: tuple[i32, ...]
 
 
-class WritableTxnMarker(Message):
+class WritableTxnMarker(Message, kw_only=True):
     producer_id: i64
     producer_epoch: i16
     transaction_result: bool
@@ -136,41 +136,41 @@ class WritableTxnMarker(Message):
 
 
 @api(key=27, versions=(1, 2), flexible=1)
-class WriteTxnMarkersRequest(Message):
+class WriteTxnMarkersRequest(Message, kw_only=True):
     markers: tuple[WritableTxnMarker, ...]
 
 
-class WritableTxnMarkerPartitionResult(Message):
+class WritableTxnMarkerPartitionResult(Message, kw_only=True):
     partition_index: i32
     error_code: i16 = 0
 
 
-class WritableTxnMarkerTopicResult(Message):
+class WritableTxnMarkerTopicResult(Message, kw_only=True):
     name: str
     partitions: tuple[WritableTxnMarkerPartitionResult, ...]
 
 
-class WritableTxnMarkerResult(Message):
+class WritableTxnMarkerResult(Message, kw_only=True):
     producer_id: i64
     topics: tuple[WritableTxnMarkerTopicResult, ...]
 
 
 @answers(WriteTxnMarkersRequest)
-class WriteTxnMarkersResponse(Message):
+class WriteTxnMarkersResponse(Message, kw_only=True):
     markers: tuple[WritableTxnMarkerResult, ...]
 
 
 @api(key=65, versions=(0, 0), flexible=0)
-class DescribeTransactionsRequest(Message):
+class DescribeTransactionsRequest(Message, kw_only=True):
     transactional_ids: tuple[str, ...]
 
 
-class DescribedTransactionTopic(Message):
+class DescribedTransactionTopic(Message, kw_only=True):
     topic: str
     partitions: tuple[i32, ...]
 
 
-class DescribedTransactionState(Message):
+class DescribedTransactionState(Message, kw_only=True):
     error_code: i16 = 0
     transactional_id: str
     transaction_state: str
@@ -182,27 +182,27 @@ class DescribedTransactionState(Message):
 
 
 @answers(DescribeTransactionsRequest)
-class DescribeTransactionsResponse(Message):
+class DescribeTransactionsResponse(Message, kw_only=True):
     throttle_time_ms: i32 = 0
     transaction_states: tuple[DescribedTransactionState, ...]
 
 
 @api(key=66, versions=(0, 2), flexible=0)
-class ListTransactionsRequest(Message):
+class ListTransactionsRequest(Message, kw_only=True):
     state_filters: tuple[str, ...]
     producer_id_filters: tuple[i64, ...]
     duration_filter: Annotated[i64, Versions(1)] = -1
     transactional_id_pattern: Annotated[str | None, Versions(2)] = None
 
 
-class ListedTransactionState(Message):
+class ListedTransactionState(Message, kw_only=True):
     transactional_id: str
     producer_id: i64
     transaction_state: str
 
 
 @answers(ListTransactionsRequest)
-class ListTransactionsResponse(Message):
+class ListTransactionsResponse(Message, kw_only=True):
     throttle_time_ms: i32 = 0
     error_code: i16 = 0
     unknown_state_filters: tuple[str, ...]
