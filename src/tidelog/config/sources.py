@@ -14,7 +14,7 @@ from tidelog.config.setting import unknown
 from tidelog.config.topic import TOPIC_SETTINGS
 from tidelog.errors import InvalidConfig
 
-CLIENT_ENVIRONMENT: Final = frozenset({"TIDELOG_BOOTSTRAP", "TIDELOG_CONFIG"})
+CLIENT_ENVIRONMENT: Final = frozenset({"TIDELOG_BOOTSTRAP", "TIDELOG_CONFIG", "TIDELOG_DEBUG"})
 
 # Kubernetes describes a service called "tidelog" to every pod in variables of these shapes.
 _KUBERNETES: Final = re.compile(r"^TIDELOG_(SERVICE_.*|PORT|PORT_\d+_.*)$")
