@@ -154,7 +154,13 @@ class RealLock:
 class RealDisk:
     def open(self, path: str, *, create: bool = False) -> RealFile:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        return RealFile(path, os.open(path, flags, 0o644))
+        try:
+            fd = os.open(path, flags, 0o644)
+        except OSError as error:
+            if create or error.errno not in (errno.EACCES, errno.EROFS):
+                raise
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # enough to read and to verify
+        return RealFile(path, fd)
 
     def read_all(self, path: str) -> bytes:
         with open(path, "rb", buffering=0) as file:

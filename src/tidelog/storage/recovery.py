@@ -30,6 +30,9 @@ from tidelog.storage.scan import BatchReader, Expectation, find_batch, misfit
 from tidelog.storage.segment import OpenSegments, Segment
 from tidelog.storage.snapshots import Snapshots
 from tidelog.storage.swap import finish_swap
+from tidelog.storage.verify import VerifyReport, verify
+
+__all__ = ["CorruptRange", "Opened", "Recovery", "RecoveryReport", "VerifyReport", "load_producers", "verify"]
 
 
 @dataclass(frozen=True, slots=True)
