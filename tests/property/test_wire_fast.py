@@ -9,7 +9,9 @@ from wire_messages import Dice, Drawn, make
 from tidelog.wire.fetch_fast import FetchedPartition, FetchedTopic, encode_fetch_response
 from tidelog.wire.frames import decode_response_header, encode_response, frame_length
 from tidelog.wire.messages.data import (
+    BatchIndexAndErrorMessage,
     FetchResponse,
+    LeaderIdAndEpoch,
     PartitionData,
     PartitionProduceResponse,
     ProduceResponse,
@@ -105,6 +107,14 @@ def test_produce_answers_of_every_version():
         plain = tuple(PartitionProduceResponse(index=n, base_offset=n * 7, log_start_offset=-1) for n in range(200))
         name = "orders" if version < 13 else ""
         check_produce(ProduceResponse(responses=(TopicProduceResponse(name=name, partition_responses=plain),)), version)
+        for reason in (
+            {"record_errors": (BatchIndexAndErrorMessage(batch_index=3),)},
+            {"error_message": "why"},
+            {"current_leader": LeaderIdAndEpoch(leader_id=1, leader_epoch=2)} if version >= 10 else {},
+        ):
+            told = (*plain[:3], PartitionProduceResponse(index=9, base_offset=-1, error_code=6, **reason))
+            answer = ProduceResponse(responses=(TopicProduceResponse(name=name, partition_responses=told),))
+            check_produce(answer, version)
 
 
 @settings(max_examples=60, deadline=None)

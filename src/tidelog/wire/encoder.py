@@ -10,7 +10,6 @@ from tidelog.wire.codegen import Source
 from tidelog.wire.layout import Field, Message, fields_of
 from tidelog.wire.primitives import ONE_BYTE, uvarint
 
-
 SMALL_ARRAY: Final = 9
 
 Encoder = Callable[[Any], bytes]

@@ -108,7 +108,8 @@ def test_unknown_tags_are_skipped():
         (MetadataRequest, 9, "00"),  # cut before the flags
         (MetadataRequest, 9, "ffffffff07 00"),  # two billion topics
         (MetadataRequest, 9, "ffffffffffff01 00"),  # a varint without end
-        (MetadataRequest, 9, "00 01 00 00 01 05 ff"),  # a tag beyond the end
+        (MetadataRequest, 9, "00 01 00 00 01 05 09 aa"),  # a tag beyond the end
+        (MetadataRequest, 9, "00 01 00 00 02 05 00"),  # one tag fewer than announced
         (MetadataRequest, 1, "00000001 0002 fffe"),  # not UTF-8
         (MetadataRequest, 1, "00000001 ffff"),  # a null name before version 10
         (ApiVersionsResponse, 3, "0000 01 00000000 01 01 09 0000000000000007 00"),  # tag of the wrong size
