@@ -39,8 +39,9 @@ def test_random_payloads(data: bytes, count: int, last: int) -> None:
             assert 5 <= record.offset <= 5 + last
             assert -(1 << 63) <= record.timestamp < 1 << 63
     with suppress(CorruptMessage):
-        for span in scan_records(data, count, last):
-            assert 0 <= span.start < span.end <= len(data)
+        for start, end, delta, *_ in scan_records(data, count, last):
+            assert 0 <= start < end <= len(data)
+            assert 0 <= delta <= last
 
 
 @settings(max_examples=300, deadline=None)

@@ -164,15 +164,15 @@ class RecordFilter:
         attributes, base_timestamp = header.attributes, header.base_timestamp
         max_timestamp = header.max_timestamp
         if not attributes & LOG_APPEND_TIME:
-            max_timestamp = base_timestamp + max(span.timestamp_delta for span in kept)
+            max_timestamp = base_timestamp + max(delta for _, _, _, delta, _, _ in kept)
         if starts_clock:
             # The base timestamp becomes the time until which these tombstones stay (KIP-534).
             base_timestamp = self.now_ms + self.delete_retention_ms
             attributes |= HAS_DELETE_HORIZON
             shift = header.base_timestamp - base_timestamp
-            records = b"".join(shift_timestamp(payload, span.start, span.end, shift) for span in kept)
+            records = b"".join([shift_timestamp(payload, start, end, shift) for start, end, *_ in kept])
         else:
-            records = b"".join(payload[span.start : span.end] for span in kept)
+            records = b"".join([payload[span[0] : span[1]] for span in kept])
         codec = attributes & CODEC_MASK
         changed = header._replace(
             attributes=attributes,

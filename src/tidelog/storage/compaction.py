@@ -20,6 +20,7 @@ from typing import Final, NamedTuple
 
 from tidelog.config import TopicConfig
 from tidelog.storage.cleaning import (
+    DIGEST_SIZE,
     KEY_BYTES,
     CleanedSegment,
     CompactionStats,
@@ -120,11 +121,11 @@ def map_keys(disk: Disk, request: CompactionRequest) -> tuple[dict[bytes, int], 
             if header.attributes & (CONTROL | TRANSACTIONAL):
                 continue
             decoded = decode(header, batch)
-            for span in decoded[1] if decoded is not None else ():
-                offset = header.base_offset + span.offset_delta
-                if span.key is None or offset < request.first_dirty:
+            for _, _, delta, _, key, _ in decoded[1] if decoded is not None else ():
+                offset = header.base_offset + delta
+                if key is None or offset < request.first_dirty:
                     continue
-                digest = key_digest(span.key)
+                digest = key if len(key) < DIGEST_SIZE else key_digest(key)
                 if len(offsets) >= limit and digest not in offsets:
                     return offsets, offset
                 offsets[digest] = offset
