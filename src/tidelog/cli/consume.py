@@ -12,6 +12,7 @@ from tidelog.cli.options import DEFAULT_BOOTSTRAP, BootstrapOption, PropertyOpti
 from tidelog.cli.output import count, note
 from tidelog.cli.positions import Start, parse_start
 from tidelog.cli.problems import Problem
+from tidelog.cli.render import json_bytes, printable
 
 _DRAIN: Final = 1000
 _TAIL: Final = -2000  # librdkafka's RD_KAFKA_OFFSET_TAIL(n) is this minus n
@@ -183,16 +184,7 @@ def as_text(message: Any) -> str:
     """`partition@offset  time  key  value`, with anything that could confuse a terminal escaped."""
     _, stamp = message.timestamp()
     when = datetime.fromtimestamp(stamp / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] if stamp >= 0 else "-"
-    return (
-        f"{message.partition()}@{message.offset()}  {when}  {_printable(message.key())}  {_printable(message.value())}"
-    )
-
-
-def _printable(data: bytes | None) -> str:
-    if data is None:
-        return "(null)"
-    text = data.decode("utf-8", "backslashreplace")
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return f"{message.partition()}@{message.offset()}  {when}  {printable(message.key())}  {printable(message.value())}"
 
 
 def as_json(message: Any) -> dict[str, object]:
@@ -203,19 +195,7 @@ def as_json(message: Any) -> dict[str, object]:
         "offset": message.offset(),
         "timestamp": stamp if kind else None,
         "timestamp_type": {1: "CreateTime", 2: "LogAppendTime"}.get(kind),
-        "headers": [{"name": name, "value": _json_bytes(value)} for name, value in message.headers() or ()],
-        "key": _json_bytes(message.key()),
-        "value": _json_bytes(message.value()),
+        "headers": [{"name": name, "value": json_bytes(value)} for name, value in message.headers() or ()],
+        "key": json_bytes(message.key()),
+        "value": json_bytes(message.value()),
     }
-
-
-def _json_bytes(data: bytes | None) -> object:
-    """Text as a string; anything else as {"base64": …}: no byte is lost, and neither is mistaken for the other."""
-    from base64 import b64encode
-
-    if data is None:
-        return None
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return {"base64": b64encode(data).decode()}

@@ -29,14 +29,13 @@ def print_table(
         table.add_column(column, justify="right" if column in right else "left", no_wrap=not sys.stdout.isatty())
     for row in rows:
         table.add_row(*(Text("-" if cell is None else str(cell)) for cell in row))  # Text: record bytes are not markup
-    console().print(table)
+    _console().print(table)
 
 
-def console(*, stderr: bool = False) -> Any:
+def _console() -> Any:
     from rich.console import Console
 
-    stream = sys.stderr if stderr else sys.stdout
-    return Console(file=stream, highlight=False, soft_wrap=False, width=None if stream.isatty() else _NO_WRAP_WIDTH)
+    return Console(highlight=False, width=None if sys.stdout.isatty() else _NO_WRAP_WIDTH)
 
 
 def note(text: str) -> None:

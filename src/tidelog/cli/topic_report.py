@@ -96,10 +96,11 @@ def ordering(partitions: int) -> str:
 
 
 def gather(cluster: Cluster, topic: str) -> TopicReport:
-    found = cluster.topics(topic).topics[topic]
+    metadata = cluster.topics(topic)
+    found = metadata.topics[topic]
     admin = cluster.admin
     starts, ends = (_offsets(admin, topic, found.partitions, which) for which in ("earliest", "latest"))
-    sizes = _sizes(cluster, topic)
+    sizes = _sizes(cluster, metadata, topic)
     partitions = tuple(
         PartitionReport(
             partition=each.id,
@@ -138,5 +139,10 @@ def _offsets(admin: Any, topic: str, partitions: Mapping[int, Any], which: str) 
     return {where.partition: answer.result(TIMEOUT_SECONDS).offset for where, answer in answers.items()}
 
 
-def _sizes(cluster: Cluster, topic: str) -> dict[int, int]:
-    return {}
+def _sizes(cluster: Cluster, metadata: Any, topic: str) -> dict[int, int]:
+    if cluster.properties.get("security.protocol", "PLAINTEXT").upper() != "PLAINTEXT":
+        return {}
+    from tidelog.cli.log_dirs import partition_sizes
+
+    brokers = [(broker.host, broker.port) for broker in metadata.brokers.values()]
+    return partition_sizes(brokers, topic, metadata.topics[topic].partitions)

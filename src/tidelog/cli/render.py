@@ -1,0 +1,20 @@
+"""Record bytes on a screen and in JSON. They are somebody else's bytes: nothing in them may steer a terminal."""
+
+from base64 import b64encode
+
+
+def printable(data: bytes | None) -> str:
+    if data is None:
+        return "(null)"
+    text = data.decode("utf-8", "backslashreplace")
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def json_bytes(data: bytes | None) -> object:
+    """Text as a string; anything else as {"base64": …}: no byte is lost, and neither is mistaken for the other."""
+    if data is None:
+        return None
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return {"base64": b64encode(data).decode()}
