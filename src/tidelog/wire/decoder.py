@@ -3,6 +3,9 @@
 The bytes are untrusted. Reads of fixed-size values past the end raise `struct.error` or `IndexError` by themselves,
 which `schema.decode` translates; what Python would forgive (slices) or obey (counts) is checked here, before anything
 is allocated: a slice must end inside the message and a count must fit into the bytes that remain.
+
+Bytes are not the only cost: a frame of 100 MiB may hold 100 million empty strings, and decoding holds up every other
+connection meanwhile. So the elements of all arrays of a message, and its tags, are counted against one limit too.
 """
 
 from collections.abc import Callable
@@ -18,6 +21,7 @@ Decoder = Callable[[bytes | memoryview, int], tuple[Any, int]]
 
 TAG_SIZE_MIN = 2  # number and size
 SMALL_ARRAY = 9
+ELEMENTS_MAX = 1_000_000  # under a second of work; ten thousand partitions with all their replicas are a tenth of it
 
 
 def compile_decoder(message: type[Message], version: int, flexible: bool) -> Decoder:
@@ -45,6 +49,7 @@ class _DecoderSource(Source):
 
     def compile(self) -> Decoder:
         self.add("end = len(buf)")
+        self.add("elements = 0")
         value = self._struct(self._message)
         self.add(f"return {value}, pos")
         return self.function("decode(buf, pos)", f"decode {self._message.__name__} v{self._version}")
@@ -71,6 +76,10 @@ class _DecoderSource(Source):
     def _refuse(self, condition: str, what: str) -> None:
         with self.block(f"if {condition}:"):
             self.add(f"raise MalformedMessage({what!r})")
+
+    def _count(self, more: str) -> None:
+        self.add(f"elements += {more}")
+        self._refuse(f"elements > {ELEMENTS_MAX}", f"{self._message.__name__}: more than {ELEMENTS_MAX:,} elements")
 
     def _struct(self, message: type[Message]) -> str:
         """Read all fields of a struct; the expression that builds it."""
@@ -184,6 +193,7 @@ class _DecoderSource(Source):
         smallest = element_size_min(field, self._version, self._flexible)
         room = "end - pos" if smallest == 1 else f"(end - pos) // {smallest}"
         self._refuse(f"not 0 <= {count} <= {room}", f"{where}: count exceeds the bytes that remain")
+        self._count(count)
         if field.format is not None and not field.is_uuid:
             self._fixed_array(field.format, value, count)
             self.add(f"pos += {count} * {smallest}")
@@ -217,6 +227,7 @@ class _DecoderSource(Source):
             with self.block(f"if {count} > 127:"):
                 self.add(f"{count}, pos = finish_uvarint(buf, pos, {count})")
             self._refuse(f"{count} > (end - pos) // {TAG_SIZE_MIN}", f"{owner.__name__}: more tags than bytes remain")
+            self._count(count)
             tag, size, after = self.variable("tag"), self.variable("size"), self.variable("after")
             with self.block(f"for _ in range({count}):"):
                 self.add(f"{tag}, pos = read_uvarint(buf, pos)")

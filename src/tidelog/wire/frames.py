@@ -21,6 +21,7 @@ _REQUEST_START: Final = Struct(">hhi")
 _RESPONSE_V0: Final = Struct(">ii")
 _RESPONSE_V1: Final = Struct(">iix")
 _TAG_SIZE_MIN: Final = 2
+_TAGS_MAX: Final = 1000  # Kafka defines none yet
 
 
 class RequestHeader(NamedTuple):
@@ -67,8 +68,8 @@ def decode_request_header(frame: bytes | memoryview) -> RequestHeader:
 
 def _skip_tags(frame: bytes | memoryview, position: int) -> int:
     count, position = read_uvarint(frame, position)
-    if count > (len(frame) - position) // _TAG_SIZE_MIN:
-        raise MalformedMessage("request header: more tags than bytes remain")
+    if count > min(_TAGS_MAX, (len(frame) - position) // _TAG_SIZE_MIN):
+        raise MalformedMessage(f"request header: {count} tags, more than allowed or than bytes remain")
     for _ in range(count):
         _, position = read_uvarint(frame, position)
         size, position = read_uvarint(frame, position)

@@ -42,6 +42,13 @@ def test_a_version_from_the_future_still_has_a_header():
     assert decode_request_header(frame) == RequestHeader(API_VERSIONS, 99, 7, "x", 12)
 
 
+def test_tags_of_a_header_are_limited():
+    start = bytes.fromhex("0003 0009 00000001 ffff")
+    assert decode_request_header(start + bytes.fromhex("e807") + b"\5\0" * 1000).body == 2012
+    with pytest.raises(MalformedMessage, match="1001 tags"):
+        decode_request_header(start + bytes.fromhex("e907") + b"\5\0" * 1001)
+
+
 @pytest.mark.parametrize(
     "frame",
     [

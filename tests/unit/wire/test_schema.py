@@ -6,6 +6,7 @@ import pytest
 
 from tidelog.errors import ErrorCode, MalformedMessage
 from tidelog.ids import TopicId
+from tidelog.wire.decoder import ELEMENTS_MAX
 from tidelog.wire.layout import fields_of, structs_within
 from tidelog.wire.messages import API
 from tidelog.wire.messages.admin import (
@@ -28,6 +29,8 @@ from tidelog.wire.messages.data import (
     ReplicaState,
     TopicProduceData,
 )
+from tidelog.wire.messages.groups import ListGroupsRequest
+from tidelog.wire.primitives import uvarint
 from tidelog.wire.schema import UnencodableMessage, UnsupportedVersion, decode, encode, spec_of
 
 TOPIC_ID = TopicId(UUID("01020304-0506-0708-090a-0b0c0d0e0f10"))
@@ -119,6 +122,20 @@ def test_unknown_tags_are_skipped():
 def test_malformed(kind, version, encoded):
     with pytest.raises(MalformedMessage):
         decode(kind, version, bytes.fromhex(encoded))
+
+
+def test_elements_are_limited_however_small_they_are():
+    """A million empty strings are a megabyte, but a second of everybody's time."""
+    most = ELEMENTS_MAX - 1
+    allowed = uvarint(most + 1) + b"\1" * most + b"\1"
+    assert len(decode(ListGroupsRequest, 5, allowed + b"\0").states_filter) == most
+    for too_many in (
+        uvarint(ELEMENTS_MAX + 2) + b"\1" * (ELEMENTS_MAX + 1) + b"\1\0",
+        uvarint(most + 1) + b"\1" * most + b"\3\1\1\0",  # spread over two arrays
+        allowed + uvarint(ELEMENTS_MAX) + b"\7\0" * ELEMENTS_MAX,  # tags
+    ):
+        with pytest.raises(MalformedMessage, match="elements"):
+            decode(ListGroupsRequest, 5, too_many)
 
 
 def test_a_field_too_new_is_refused_unless_ignorable():
