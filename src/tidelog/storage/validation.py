@@ -36,7 +36,6 @@ from tidelog.wire.record_batch import (
     BatchHeader,
     pack_batch,
     payload_of,
-    read_header,
 )
 from tidelog.wire.records import scan_records
 
@@ -50,25 +49,11 @@ _LEGACY_BATCH_MIN: Final = (
 
 def check_batch(records: Records, config: TopicConfig, now_ms: int) -> BatchHeader:
     """Exactly one batch that `config` accepts, or the error Kafka would answer. The order of checks is Kafka's too."""
-    size = len(records)
-    if size < HEADER_SIZE:
-        _refuse_short(records)
-    header = BatchHeader._make(HEADER.unpack_from(records))
-    if header.magic != MAGIC or header.batch_length != size - LENGTH_OVERHEAD:
-        _refuse_frame(header, size)
-    if header.base_offset != 0:
-        raise InvalidRecord(f"a producer's batch has base offset 0, not {header.base_offset}")
-    if size > config.max_message_bytes:
-        raise MessageTooLarge(size, config.max_message_bytes)
-    if crc32c(memoryview(records)[ATTRIBUTES_POSITION:]) != header.crc:
-        raise CorruptMessage("the batch does not match its checksum")
+    header = _check_frame(records, config)
     attributes = header.attributes
     count = header.records_count
-    if attributes & CODEC_MASK:
-        if attributes & CODEC_MASK > Codec.ZSTD:
-            raise UnsupportedCompression(f"unknown compression codec {attributes & CODEC_MASK}")
-    elif count > (size - HEADER_SIZE) // MIN_RECORD_SIZE:
-        raise InvalidRecord(f"{size - HEADER_SIZE} bytes cannot hold the declared {count} records")
+    if not attributes & CODEC_MASK and count > (len(records) - HEADER_SIZE) // MIN_RECORD_SIZE:
+        raise InvalidRecord(f"{len(records) - HEADER_SIZE} bytes cannot hold the declared {count} records")
     if count <= 0 or count != header.last_offset_delta + 1:
         raise InvalidRecord(f"{count} records do not span {header.last_offset_delta + 1} offsets")
     if attributes & CONTROL:
@@ -84,6 +69,25 @@ def check_batch(records: Records, config: TopicConfig, now_ms: int) -> BatchHead
         raise InvalidTimestamp("producers may not set the timestamp type to LogAppendTime")
     if config.message_timestamp_type == "CreateTime":
         _check_timestamps(header, config, now_ms)
+    return header
+
+
+def _check_frame(records: Records, config: TopicConfig) -> BatchHeader:
+    """The bytes are one whole batch as its producer sealed it, of a size and codec this topic takes."""
+    size = len(records)
+    if size < HEADER_SIZE:
+        _refuse_short(records)
+    header = BatchHeader._make(HEADER.unpack_from(records))
+    if header.magic != MAGIC or header.batch_length != size - LENGTH_OVERHEAD:
+        _refuse_frame(header, size)
+    if header.base_offset != 0:
+        raise InvalidRecord(f"a producer's batch has base offset 0, not {header.base_offset}")
+    if size > config.max_message_bytes:
+        raise MessageTooLarge(size, config.max_message_bytes)
+    if crc32c(memoryview(records)[ATTRIBUTES_POSITION:]) != header.crc:
+        raise CorruptMessage("the batch does not match its checksum")
+    if header.attributes & CODEC_MASK > Codec.ZSTD:
+        raise UnsupportedCompression(f"unknown compression codec {header.attributes & CODEC_MASK}")
     return header
 
 
@@ -129,12 +133,13 @@ def needs_preparation(header: BatchHeader, config: TopicConfig) -> bool:
 
 
 def prepare_batch(records: Records, config: TopicConfig, limit: int = DECOMPRESSED_MAX) -> bytes:
-    """The batch to append in place of `records`, which `check_batch` has accepted. Each record is looked at.
+    """The batch to append in place of `records`: each record is looked at. `check_batch` has the rest to say, before or
+    after; only the frame is checked here too, because recompression seals the batch anew, over any damage.
 
     Broken records under a valid checksum are what the producer meant to send, so they get INVALID_RECORD:
     CORRUPT_MESSAGE would make it retry in vain.
     """
-    header = read_header(records)
+    header = _check_frame(records, config)
     try:
         payload = payload_of(header, records, limit)
         _check_records(payload, header, keys_needed="compact" in config.cleanup_policy)

@@ -193,6 +193,19 @@ def test_records_that_contradict_their_header_are_invalid_not_corrupt() -> None:
             prepare_batch(batch, COMPACTED)
 
 
+@pytest.mark.parametrize("config", [TopicConfig(compression_type="zstd"), COMPACTED])
+def test_preparation_never_seals_over_damage(config: TopicConfig) -> None:
+    for position in range(17, len(GOOD)):
+        damaged = bytearray(GOOD)
+        damaged[position] ^= 0x10
+        with pytest.raises(CorruptMessage, match="checksum"):
+            prepare_batch(damaged, config)
+    with pytest.raises(InvalidRecord):
+        prepare_batch(GOOD[:30], config)
+    with pytest.raises(MessageTooLarge):
+        prepare_batch(GOOD, TopicConfig(compression_type="zstd", max_message_bytes=len(GOOD) - 1))
+
+
 def test_what_grows_past_the_limits_is_refused() -> None:
     packed = build_batch([Record(0, NOW, b"k", bytes(100_000))], codec=Codec.ZSTD)
     small = TopicConfig(compression_type="uncompressed", max_message_bytes=10_000)
