@@ -1,11 +1,14 @@
 """Settings: sources and their order, refusals that help, inheritance, and what DescribeConfigs is told."""
 
+import re
 from dataclasses import fields
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import tidelog
 from tidelog.config import (
     BROKER_SETTINGS,
     TOPIC_SETTINGS,
@@ -132,6 +135,19 @@ class TestTables:
         }
         for setting in (*BROKER_SETTINGS.values(), *TOPIC_SETTINGS.values()):
             assert setting.doc.endswith("."), setting.name
+
+    def test_a_setting_that_nothing_reads_says_so(self) -> None:
+        rooms = Path(tidelog.__file__).parent
+        source = "\n".join(path.read_text() for path in rooms.rglob("*.py") if path.parent.name != "config")
+        for setting in TOPIC_SETTINGS.values():
+            read = re.search(rf"\.{setting.attribute}\b", source) is not None
+            for each in (setting, *(BROKER_SETTINGS[name] for name in setting.inherits)):
+                assert ("without effect" not in each.doc) == read, each.name
+        inherited = {name for setting in TOPIC_SETTINGS.values() for name in setting.inherits}
+        addresses = {"listeners": "listener_addresses", "advertised.listeners": "advertised_addresses"}
+        for setting in (BROKER_SETTINGS[name] for name in BROKER_SETTINGS.keys() - inherited):
+            attribute = addresses.get(setting.name, setting.attribute)
+            assert re.search(rf"\.{attribute}\b", source), setting.name
 
     def test_defaults_are_valid_and_survive_text(self) -> None:
         for setting in (*BROKER_SETTINGS.values(), *TOPIC_SETTINGS.values()):

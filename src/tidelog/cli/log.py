@@ -15,6 +15,7 @@ from tidelog.cli.render import json_bytes, printable
 from tidelog.storage.naming import parse_offset_name
 
 if TYPE_CHECKING:
+    from tidelog.storage.verify import VerifyReport
     from tidelog.wire.record_batch import BatchHeader
     from tidelog.wire.records import Record
 
@@ -49,6 +50,63 @@ def dump(
         raise Problem(
             f"{count(damaged, 'file')} could not be read to the end", f"`tidelog log verify {where}` says what is wrong"
         )
+
+
+@app.command()
+def verify(
+    where: Annotated[Path, typer.Argument(metavar="DIR", help="A data directory or a partition's directory.")],
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Check every batch, offset and index entry. Exits with 1 if anything is damaged."""
+    from tidelog.storage.disk import RealDisk
+    from tidelog.storage.verify import verify as check
+
+    if not where.is_dir():
+        raise Problem(f"{where} is not a directory", "give a data directory, or a partition's directory")
+    directories = partition_directories(where)
+    if not directories:
+        raise Problem(
+            f"no partitions in {where}", "a partition's directory is called TOPIC-PARTITION, such as orders-0"
+        )
+    reports = [check(RealDisk(), str(directory)) for directory in directories]
+    if output is Output.JSON:
+        print_json([_report_json(report) for report in reports])
+    else:
+        for report in reports:
+            _print_report(report)
+    damaged = sum(not report.sound for report in reports)
+    if damaged:
+        raise Problem(
+            f"{count(damaged, 'partition')} of {len(reports)} damaged",
+            "stop the broker and keep a copy before anything else; a torn end is cut when the broker next starts",
+        )
+
+
+def _print_report(report: "VerifyReport") -> None:
+    verdict = "sound" if report.sound else count(len(report.problems), "problem")
+    print(
+        f"{report.directory}: {verdict}, offsets {report.start_offset}..{report.end_offset}, "
+        f"{count(report.records, 'record')}, {size(report.bytes)}"
+    )
+    for problem in report.problems:
+        print(f"  {problem}")
+    for name in report.quarantined:
+        print(f"  {name}: kept aside by an earlier recovery")
+
+
+def _report_json(report: "VerifyReport") -> dict[str, object]:
+    return {
+        "directory": report.directory,
+        "sound": report.sound,
+        "segments": report.segments,
+        "batches": report.batches,
+        "records": report.records,
+        "size_bytes": report.bytes,
+        "start_offset": report.start_offset,
+        "end_offset": report.end_offset,
+        "problems": [{"file": each.file, "position": each.position, "reason": each.reason} for each in report.problems],
+        "quarantined": report.quarantined,
+    }
 
 
 def log_files(where: Path) -> list[Path]:

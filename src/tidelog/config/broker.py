@@ -103,11 +103,16 @@ class BrokerConfig:
     log_roll_hours: int = integer(168, "A segment is closed at this age, in hours.", at_least(1))
     log_roll_jitter_ms: int | None = long(
         None,
-        "A random time up to this is taken off a segment's age limit. Unset: log.roll.jitter.hours decides.",
+        """A random time up to this is taken off a segment's age limit. Unset: log.roll.jitter.hours decides. Accepted,
+        but without effect so far.""",
         at_least(0),
         dynamic=True,
     )
-    log_roll_jitter_hours: int = integer(0, "A random time up to this is taken off a segment's age limit.", at_least(0))
+    log_roll_jitter_hours: int = integer(
+        0,
+        "A random time up to this is taken off a segment's age limit. Accepted, but without effect so far.",
+        at_least(0),
+    )
     log_index_interval_bytes: int = integer(
         4096, "Bytes of log between two entries of the offset and time indexes.", at_least(0), dynamic=True
     )
@@ -115,9 +120,16 @@ class BrokerConfig:
         10_485_760, "A segment is closed when its index reaches this size.", at_least(4), dynamic=True
     )
     log_segment_delete_delay_ms: int = long(
-        60_000, "How long a deleted segment's file stays on disk under another name.", at_least(0), dynamic=True
+        60_000,
+        "How long a deleted segment's file stays on disk under another name. Accepted, but without effect so far.",
+        at_least(0),
+        dynamic=True,
     )
-    log_preallocate: bool = boolean(False, "Reserve disk space for a whole segment when it is begun.", dynamic=True)
+    log_preallocate: bool = boolean(
+        False,
+        "Reserve disk space for a whole segment when it is begun. Accepted, but without effect so far.",
+        dynamic=True,
+    )
     log_cleanup_policy: frozenset[str] = list_of(
         frozenset({"delete"}),
         "What happens to old records: delete them by age and size, compact them to the last value per key, or both.",
@@ -177,7 +189,10 @@ class BrokerConfig:
         1, "acks=all is refused while fewer replicas than this are in sync.", at_least(1), dynamic=True
     )
     unclean_leader_election_enable: bool = boolean(
-        False, "Let a replica that is not in sync lead, losing records, when no other is left.", dynamic=True
+        False,
+        """Let a replica that is not in sync lead, losing records, when no other is left. Accepted, but without effect
+        so far.""",
+        dynamic=True,
     )
     producer_id_expiration_ms: int = integer(
         86_400_000, "An idempotent producer that wrote nothing for this long is forgotten.", at_least(1)

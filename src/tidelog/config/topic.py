@@ -62,7 +62,7 @@ class TopicConfig:
     )
     file_delete_delay_ms: int = long(
         60_000,
-        "How long a deleted segment's file stays on disk under another name.",
+        "How long a deleted segment's file stays on disk under another name. Accepted, but without effect so far.",
         at_least(0),
         inherits=("log.segment.delete.delay.ms",),
     )
@@ -124,7 +124,9 @@ class TopicConfig:
         inherits=("min.insync.replicas",),
     )
     preallocate: bool = boolean(
-        False, "Reserve disk space for a whole segment when it is begun.", inherits=("log.preallocate",)
+        False,
+        "Reserve disk space for a whole segment when it is begun. Accepted, but without effect so far.",
+        inherits=("log.preallocate",),
     )
     retention_bytes: int = long(
         -1,
@@ -152,7 +154,8 @@ class TopicConfig:
     )
     segment_jitter_ms: int = long(
         0,
-        "A random time up to this is taken off a segment's age limit, so that partitions do not roll together.",
+        """A random time up to this is taken off a segment's age limit, so that partitions do not roll together.
+        Accepted, but without effect so far.""",
         at_least(0),
         inherits=("log.roll.jitter.ms", "log.roll.jitter.hours"),
     )
@@ -161,7 +164,8 @@ class TopicConfig:
     )
     unclean_leader_election_enable: bool = boolean(
         False,
-        "Let a replica that is not in sync lead, losing records, when no other is left.",
+        """Let a replica that is not in sync lead, losing records, when no other is left. Accepted, but without effect
+        so far.""",
         inherits=("unclean.leader.election.enable",),
     )
 
