@@ -74,6 +74,7 @@ class Log:
         self.start_offset = min(max(start_offset, opened.segments[0].base_offset), self.end_offset)
         self.flushed_offset = self.end_offset  # recovery syncs what it keeps
         self.failure: str | None = None
+        self.restart_point_bytes = RESTART_POINT_BYTES
         self._chain = Chain(disk, directory, opened.segments, open_segments)
         self._snapshots: Snapshots = opened.snapshots
         self._unsynced_directories: list[str] = []
@@ -347,7 +348,7 @@ class Log:
     def begin_restart_point(self) -> RestartPoint | None:
         """If a recovery would have much to read: a snapshot from which it could begin. `run` it in a thread."""
         active = self.active_segment
-        if self.failure is not None or active.size - self._snapshot_at < RESTART_POINT_BYTES:
+        if self.failure is not None or active.size - self._snapshot_at < self.restart_point_bytes:
             return None
         try:
             active.write_indexes()
@@ -375,7 +376,6 @@ class Log:
             raise OffsetOutOfRange(offset, self.start_offset, self.end_offset)
         if offset > self.start_offset:
             self.start_offset = offset
-            self.epochs.truncate_from_start(offset)
             self._touched = True
 
     def expire(self, now_ms: int, upper: int) -> list[Segment]:
@@ -388,7 +388,10 @@ class Log:
             if count == len(self.segments):
                 self._roll(self.end_offset, now_ms)
             gone = self._chain.drop_first(count)
-        self.advance_start_offset(self.segments[0].base_offset)
+        first = self.segments[0].base_offset
+        self.advance_start_offset(first)
+        # By segment, not by start offset: a recovery checks the epoch of every batch that is still in a file.
+        self.epochs.truncate_from_start(first)
         for segment in gone:
             self._snapshots.remove(segment.base_offset)
         self._dirty = self._touched = True

@@ -8,12 +8,14 @@ Scanning begins at the newest producer snapshot at or before the recovery point 
 snapshot between segments is only taken after the indexes up to it were synced, so all before it can be believed.
 """
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from tidelog.config import TopicConfig
 from tidelog.errors import CorruptMessage
 from tidelog.storage.disk import Disk
 from tidelog.storage.epochs import UNDEFINED_EPOCH, EpochsCorrupt, LeaderEpochs
+from tidelog.storage.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE
 from tidelog.storage.naming import (
     DELETED,
     INDEX,
@@ -99,12 +101,17 @@ class Recovery:
             self._open_unclean()
         end = self.segments[-1].next_offset
         self.snapshots.remove_above(end)
+        if not self.clean:
+            self.snapshots.remove_unreadable()
         self.snapshots.prune([segment.base_offset for segment in self.segments])
         self._finish_epochs(end)
         for segment in self.segments:
+            self._check_index_files(segment)
             self.report.rebuilt += segment.rebuilt
-            if segment.next_offset > self.recovery_point and segment.size:
+            if segment.next_offset > self.recovery_point:
                 segment.file.sync()
+                if segment.sealed:
+                    segment.sync_indexes()
         if self.changed:
             self.disk.sync_dir(self.directory)
         return Opened(self.segments, self.epochs, self.producers, self.snapshots, self.report)
@@ -122,6 +129,9 @@ class Recovery:
         if leftovers:
             self.changed = True
             names = self.disk.sizes(self.directory)
+        for base, suffix in [entry for entry in map(parse_offset_name, names) if entry]:
+            if suffix in (INDEX, TIME_INDEX) and offset_name(base, LOG) not in names:
+                self.disk.remove(f"{self.directory}/{offset_name(base, suffix)}")
         return names
 
     def _list_segments(self, names: dict[str, int]) -> None:
@@ -142,6 +152,17 @@ class Recovery:
         for segment, following in zip(self.segments, self.segments[1:], strict=False):
             segment.next_offset = following.base_offset
             self._set_sealed(segment)
+
+    def _check_index_files(self, segment: Segment) -> None:
+        """Sealed segments are looked into when they are read; that their indexes are there at all is seen here."""
+        if not segment.sealed or segment.rebuilt:
+            return
+        for suffix, entry_size in ((INDEX, OFFSET_ENTRY_SIZE), (TIME_INDEX, TIME_ENTRY_SIZE)):
+            size = self.names.get(offset_name(segment.base_offset, suffix))
+            if size is None or size % entry_size:
+                with suppress(CorruptMessage):  # readers will be told; verify says more
+                    segment.rebuild_indexes()
+                return
 
     def _set_sealed(self, segment: Segment) -> None:
         segment.sealed = True
@@ -179,6 +200,9 @@ class Recovery:
             segment = self.segments[slot]
             limit = self.segments[slot + 1].base_offset if slot < last else None
             stop = self._scan(segment, position, max(expected_offset, segment.base_offset), limit)
+            if stop is None and limit is not None and segment.next_offset < limit > self.recovery_point:
+                # Compaction keeps the last batch of a segment, so this is an unsynced end that was lost.
+                stop = segment.size, f"ends before {segment.next_offset}, but the next segment begins at {limit}"
             if stop is not None:
                 self._cut(slot, *stop)
                 return
@@ -190,9 +214,10 @@ class Recovery:
                 self._set_sealed(segment)
 
     def _first_to_scan(self) -> int:
-        """The segment that holds the recovery point: everything before it was synced."""
+        """The segment that holds the last synced offset. Even if it is whole, its indexes may not be: they are synced by
+        the first flush after it was sealed."""
         for slot in range(len(self.segments) - 1, 0, -1):
-            if self.segments[slot].base_offset <= self.recovery_point:
+            if self.segments[slot].base_offset < self.recovery_point:
                 return slot
         return 0
 
@@ -251,7 +276,8 @@ class Recovery:
         name = segment.path.rpartition("/")[2]
         if not torn:
             self.report.corrupt.append(CorruptRange(name, position, reason))
-            self._keep_aside(segment, position)
+            if position < segment.size:
+                self._keep_aside(segment, position)
         self.report.bytes_truncated += segment.size - position
         for other in later:
             self.report.bytes_truncated += other.size
@@ -303,6 +329,8 @@ class Recovery:
                 for _, header in segment.headers():
                     self.epochs.assign(header.partition_leader_epoch, header.base_offset)
             self.report.rebuilt.append(path)
+        elif self.checkpoint is None and LEADER_EPOCHS in self.names:
+            self.epochs.dirty = True  # unreadable, and no batch to learn from: an empty one is the truth
         self.epochs.truncate_from_end(end)
         if self.epochs.dirty:
             self.disk.write_atomic(path, self.epochs.encode())

@@ -161,6 +161,7 @@ class Segment:
         self.next_offset = max(next_offset, self.next_offset)
         if self.sealed:
             self.seal()
+            self.sync_indexes()  # no flush will come by again
         self.rebuilt += [self.path_of(INDEX), self.path_of(TIME_INDEX)]
 
     def adopt(self, size: int, opened: "OpenSegments") -> None:

@@ -139,6 +139,10 @@ class Snapshots:
             self.offsets.remove(offset)
         self._disk.remove(self.path(offset))
 
+    def remove_unreadable(self) -> None:
+        for offset in self.offsets[:]:
+            self.newest(offset, 0)
+
     def remove_above(self, offset: int) -> None:
         for later in [known for known in self.offsets if known > offset]:
             self.remove(later)

@@ -63,7 +63,8 @@ def finish_swap(disk: Disk, directory: str, names: dict[str, int]) -> bool:
     for name in cleaned:
         disk.remove(f"{directory}/{name}")
     swap_bases = sorted(base for base, suffix in parsed if suffix == LOG + SWAP and offset_name(base, suffix) in swaps)
-    old_bases = sorted(base for base, suffix in parsed if suffix == LOG)
+    # Also where only indexes are left of the old segment: they must not be taken for the new one's.
+    old_bases = sorted({base for base, suffix in parsed if suffix in SEGMENT_FILES})
     for base in swap_bases:
         name = offset_name(base, LOG + SWAP)
         file = disk.open(f"{directory}/{name}")

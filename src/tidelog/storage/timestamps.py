@@ -67,11 +67,15 @@ def _newest_between(segment: Segment, start_offset: int, upper: int) -> tuple[in
     """A segment that the range cuts: the indexes speak for all of it, so its headers must be read."""
     newest, batch_end = -1, -1
     position = segment.locate(start_offset)[0] if start_offset > segment.base_offset else 0
-    for _, header in segment.headers(position):
-        if header.last_offset >= upper:
+    for at, header in segment.headers(position):
+        if header.base_offset >= upper:
             break
-        if header.max_timestamp > newest:
-            newest, batch_end = header.max_timestamp, header.last_offset
+        candidate = header.max_timestamp
+        if candidate > newest and (header.base_offset < start_offset or header.last_offset >= upper):
+            inside = (time for offset, time in _timestamps(segment, at, header) if start_offset <= offset < upper)
+            candidate = max(inside, default=-1)
+        if candidate > newest:
+            newest, batch_end = candidate, header.last_offset
     return newest, batch_end
 
 

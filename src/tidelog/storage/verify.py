@@ -1,7 +1,7 @@
 """Checking a whole partition directory without changing it: what `tidelog log verify` shows.
 
-Unlike recovery this looks at every batch, goes on behind a damaged one, and holds the indexes, the epoch checkpoint and the
-producer snapshots against what the log says.
+Unlike recovery this looks at every batch, goes on behind a damaged one, and holds the indexes, the epoch checkpoint and
+the producer snapshots against what the log says.
 """
 
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from tidelog.storage.scan import BatchReader, Expectation, find_batch, misfit
 from tidelog.storage.snapshots import SnapshotCorrupt, decode
 from tidelog.wire.record_batch import BatchHeader
 
-_EVERYTHING: Final = 1 << 63  # nothing here is judged by whether it was synced
+_UNVOUCHED: Final = 0  # that a batch was synced once does not make it true now
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class _SegmentCheck:
                     break
                 position = found
                 continue
-            expected = Expectation(expected_offset, epoch, epochs, _EVERYTHING, following)
+            expected = Expectation(expected_offset, epoch, epochs, _UNVOUCHED, following)
             reason = misfit(reader, position, header, expected)
             if reason:
                 self._problem(position, reason)
