@@ -21,6 +21,8 @@ def run(arguments: Sequence[str]) -> int:
     try:
         app(args=list(arguments), prog_name="tidelog")
     except SystemExit as ended:
+        if isinstance(ended.__context__, BrokenPipeError):  # typer makes an exit with 1 of it
+            return _closed_pipe()
         return _flushed(ended.code if isinstance(ended.code, int) else 1)
     except KeyboardInterrupt:
         return 130
@@ -46,5 +48,5 @@ def _flushed(code: int) -> int:
 def _closed_pipe() -> int:
     """The reader left (`tidelog consume … | head`): that is how it says it has enough, not a failure."""
     # The interpreter flushes stdout once more as it ends; give it somewhere to flush to.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     return 0

@@ -2,6 +2,7 @@
 
 import logging
 import socket
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -65,6 +66,17 @@ class Cluster:
             hint = f"did you mean {near[0]}?" if near else f"`tidelog topic create {topic}` makes it"
             raise Problem(f"there is no topic {topic} at {self.bootstrap}", hint)
         return metadata
+
+    def await_topic(self, topic: str) -> int:
+        """The number of its partitions. In a cluster a new topic reaches the brokers a moment after it was made."""
+        deadline = time.monotonic() + TIMEOUT_SECONDS
+        while True:
+            found = self.admin.list_topics(timeout=TIMEOUT_SECONDS).topics.get(topic)
+            if found is not None and found.error is None and found.partitions:
+                return len(found.partitions)
+            if time.monotonic() > deadline:
+                raise Problem(f"{topic} was created, but {self.bootstrap} does not list it yet", "`tidelog topic list`")
+            time.sleep(0.05)
 
     def _settings(self, settings: dict[str, object] | None = None) -> dict[str, object]:
         common: dict[str, object] = {"bootstrap.servers": self.bootstrap, "client.id": "tidelog-cli"}

@@ -67,6 +67,7 @@ def consume(
     consumer = cluster.consumer(
         **{
             "enable.partition.eof": exit_at_end,
+            "fetch.wait.max.ms": 100,  # a partition that is found later waits for the fetch that is under way
             "auto.offset.reset": "earliest",  # an offset that retention has removed: begin with what is left
             "isolation.level": "read_uncommitted" if isolation else "read_committed",
         }
@@ -93,6 +94,8 @@ def _partitions(cluster: Cluster, topic: str, wanted: list[int] | None) -> list[
 def assign(consumer: Any, topic: str, partitions: list[int], start: Start) -> None:
     from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, TopicPartition
 
+    # Knowing the leaders beforehand saves half a second: the library looks for a missing leader only that often.
+    consumer.list_topics(topic, timeout=TIMEOUT_SECONDS)
     match start.kind:
         case "beginning":
             where = [TopicPartition(topic, each, OFFSET_BEGINNING) for each in partitions]

@@ -101,7 +101,7 @@ def _make_topic(cluster: Cluster) -> int:
     except KafkaException as refused:
         if refused.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
             raise
-    return len(cluster.topics(TOPIC).topics[TOPIC].partitions)
+    return cluster.await_topic(TOPIC)
 
 
 def _settle(consumer: Any, partitions: int) -> None:

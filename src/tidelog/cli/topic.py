@@ -54,7 +54,7 @@ def create(
         if not (if_not_exists and refused.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS):
             raise
         created = False
-    found = len(cluster.topics(topic).topics[topic].partitions)
+    found = cluster.await_topic(topic)
     if output is Output.JSON:
         print_json({"topic": topic, "partitions": found, "created": created})
         return
