@@ -25,7 +25,7 @@ def decode_offsets(data: bytes) -> dict[TopicPartition, int]:
     offsets: dict[TopicPartition, int] = {}
     try:
         version, count, *lines = data.decode("ascii").splitlines()
-        if int(version) != 0 or int(count) != len(lines):
+        if not data.endswith(b"\n") or int(version) != 0 or int(count) != len(lines):
             return {}
         for line in lines:
             topic, partition, offset = line.split(" ")

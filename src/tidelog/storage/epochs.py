@@ -25,6 +25,8 @@ class LeaderEpochs:
         epochs = cls()
         try:
             lines = text.decode("ascii").splitlines()
+            if not text.endswith(b"\n"):
+                raise ValueError("the last line is cut short")
             if lines[0] != "0" or int(lines[1]) != len(lines) - 2:
                 raise ValueError("version or count")
             for line in lines[2:]:

@@ -28,7 +28,7 @@ from tidelog.storage.naming import (
     parse_offset_name,
 )
 from tidelog.storage.producer_state import ProducerStates
-from tidelog.storage.scan import BatchReader, Expectation, find_batch, misfit
+from tidelog.storage.scan import BatchReader, Expectation, disagrees, find_batch, misfit
 from tidelog.storage.segment import OpenSegments, Segment
 from tidelog.storage.snapshots import Snapshots
 from tidelog.storage.swap import finish_swap
@@ -108,7 +108,7 @@ class Recovery:
         for segment in self.segments:
             self._check_index_files(segment)
             self.report.rebuilt += segment.rebuilt
-            if segment.next_offset > self.recovery_point:
+            if not self.clean and segment.next_offset >= self.recovery_point:
                 segment.file.sync()
                 if segment.sealed:
                     segment.sync_indexes()
@@ -192,7 +192,7 @@ class Recovery:
 
     def _open_unclean(self) -> None:
         first = self._first_to_scan()
-        position, expected_offset = self._restart_point(self.segments[first])
+        position, expected_offset = self._restart_point(first)
         self.producers = load_producers(self.snapshots, self.segments[:first], expected_offset, self.now_ms)
         self._last_epoch = UNDEFINED_EPOCH
         last = len(self.segments) - 1
@@ -214,17 +214,22 @@ class Recovery:
                 self._set_sealed(segment)
 
     def _first_to_scan(self) -> int:
-        """The segment that holds the last synced offset. Even if it is whole, its indexes may not be: they are synced by
-        the first flush after it was sealed."""
+        """The segment that holds the last synced offset. Even if it is whole, its indexes may not be: they are synced
+        by the first flush after it was sealed."""
         for slot in range(len(self.segments) - 1, 0, -1):
             if self.segments[slot].base_offset < self.recovery_point:
                 return slot
         return 0
 
-    def _restart_point(self, segment: Segment) -> tuple[int, int]:
-        """Where in `segment` the scan may begin, as (position, offset): at the newest snapshot, else at its start."""
+    def _restart_point(self, slot: int) -> tuple[int, int]:
+        """Where in this segment the scan may begin: (position, offset) of its newest snapshot, else of its start."""
+        segment = self.segments[slot]
         begin = 0, segment.base_offset
-        found = self.snapshots.newest(self.recovery_point, self.now_ms)
+        newest = self.recovery_point
+        if slot + 1 < len(self.segments):
+            # One at the next segment's base was taken when it rolled, and says nothing about synced indexes.
+            newest = min(newest, self.segments[slot + 1].base_offset - 1)
+        found = self.snapshots.newest(newest, self.now_ms)
         if found is None or found[0] <= segment.base_offset:
             return begin
         offset = found[0]
@@ -248,6 +253,8 @@ class Recovery:
             header = reader.check(position)
             if isinstance(header, str):
                 return position, header
+            if self.checkpoint is not None and disagrees(reader, position, header, self.checkpoint):
+                self.checkpoint = None  # made again from the log
             expected = Expectation(expected_offset, self._last_epoch, self.checkpoint, self.recovery_point, limit)
             reason = misfit(reader, position, header, expected)
             if reason:

@@ -81,7 +81,7 @@ def misfit(reader: BatchReader, position: int, header: BatchHeader, expected: Ex
         return f"last offset {header.last_offset} reaches into the segment that begins at {expected.limit}"
     if epoch < expected.epoch:
         return f"leader epoch {epoch} comes after {expected.epoch}"
-    if known is not None and epoch <= known.latest and epoch != checkpointed >= 0:
+    if known is not None and _contradicts(header, known):
         return f"leader epoch {epoch} where the checkpoint has {checkpointed}"
     gap = base > expected.offset
     jump = known is not None and epoch > known.latest and epoch != expected.epoch
@@ -101,6 +101,24 @@ def misfit(reader: BatchReader, position: int, header: BatchHeader, expected: Ex
     if expected.limit is None and header.last_offset >= expected.durable_below:
         return f"base offset {base} in the last batch, where {expected.offset} was next"
     return ""
+
+
+def _contradicts(header: BatchHeader, epochs: LeaderEpochs) -> bool:
+    epoch = header.partition_leader_epoch
+    return epoch <= epochs.latest and epoch != epochs.epoch_of(header.base_offset) >= 0
+
+
+def disagrees(reader: BatchReader, position: int, header: BatchHeader, epochs: LeaderEpochs) -> bool:
+    """Two batches in a row that say the same and not what the checkpoint says: then the checkpoint is wrong."""
+    if not _contradicts(header, epochs):
+        return False
+    after = reader.check(position + header.size)
+    return (
+        isinstance(after, BatchHeader)
+        and after.base_offset == header.last_offset + 1
+        and after.partition_leader_epoch == header.partition_leader_epoch
+        and _contradicts(after, epochs)
+    )
 
 
 def find_batch(file: File, position: int, end: int, expected_offset: int) -> int | None:

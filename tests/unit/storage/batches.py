@@ -1,4 +1,4 @@
-"""Batches and logs for storage tests: small enough to read in a failure, made by the same code that real clients check."""
+"""Batches and logs for storage tests: small enough to read in a failure, made by the code that real clients check."""
 
 from tidelog.config import TopicConfig
 from tidelog.ids import TopicPartition

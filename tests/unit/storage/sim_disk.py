@@ -1,8 +1,8 @@
 """A disk in memory that can lose power.
 
-Every file is a page cache and a durable image. `sync` copies one to the other; `crash` decides, sector by sector with seeded
-dice, which unsynced writes survived. Names behave like files: a creation, rename or removal is certain only after its
-directory was synced, and before that survives or not as a prefix of what happened.
+Every file is a page cache and a durable image. `sync` copies one to the other; `crash` decides, sector by sector with
+seeded dice, which unsynced writes survived. Names behave like files: a creation, rename or removal is certain only
+after its directory was synced, and before that survives or not as a prefix of what happened.
 """
 
 import errno
