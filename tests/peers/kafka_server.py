@@ -3,7 +3,7 @@
     with KafkaServer() as kafka:
         AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
 
-    print(kafka_tool("kafka.tools.DumpLogSegments", "--files", "00000000000000000000.log"))
+    print(kafka_tool("org.apache.kafka.tools.DumpLogSegments", "--files", "00000000000000000000.log"))
 
 Needs `java` (17 or newer) and `mvn` on the PATH. As a program, `python -m tests.peers.kafka_server PORT` runs one until
 Ctrl-C.
@@ -24,20 +24,16 @@ from typing import Self
 VERSION = "4.3.1"
 CACHE = Path(__file__).resolve().parents[2] / ".cache" / "kafka"
 READY_SECONDS = 60
-_ARTIFACTS = ("kafka_2.13", "kafka-tools")
+_ARTIFACTS = (
+    "org.apache.kafka:kafka_2.13:VERSION",
+    "org.apache.kafka:kafka-tools:VERSION",
+    "org.slf4j:slf4j-simple:1.7.36",  # a logger, so that a server that does not start says why
+)
 _HEAP = (
     "-Xmx512m",
     "-XX:TieredStopAtLevel=1",
     "-XX:+UseSerialGC",
 )  # starts a third faster; throughput is not the point
-
-_LOG4J = """\
-Configuration:
-  Appenders:
-    Console: {name: STDERR, target: SYSTEM_ERR, PatternLayout: {pattern: "%d %p %m (%c)%n"}}
-  Loggers:
-    Root: {level: WARN, AppenderRef: [{ref: STDERR}]}
-"""
 
 
 def jars(version: str = VERSION) -> Path:
@@ -47,8 +43,9 @@ def jars(version: str = VERSION) -> Path:
         return directory
     directory.mkdir(parents=True, exist_ok=True)
     dependencies = "".join(
-        f"<dependency><groupId>org.apache.kafka</groupId><artifactId>{artifact}</artifactId>"
-        f"<version>{version}</version></dependency>"
+        "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version></dependency>".format(
+            *artifact.replace("VERSION", version).split(":")
+        )
         for artifact in _ARTIFACTS
     )
     (directory / "pom.xml").write_text(
@@ -56,7 +53,6 @@ def jars(version: str = VERSION) -> Path:
         "<groupId>peers</groupId><artifactId>kafka</artifactId><version>1</version>"
         f"<dependencies>{dependencies}</dependencies></project>"
     )
-    (directory / "log4j2.yaml").write_text(_LOG4J)
     copy = ["mvn", "-q", "-B", "dependency:copy-dependencies", "-DincludeScope=runtime"]
     subprocess.run([*copy, f"-DoutputDirectory={directory}"], cwd=directory, check=True, timeout=600)
     (directory / "complete").touch()
@@ -65,17 +61,20 @@ def jars(version: str = VERSION) -> Path:
 
 def java_command(main_class: str, *args: str, version: str = VERSION) -> list[str]:
     directory = jars(version)
-    logging = f"-Dlog4j2.configurationFile={directory / 'log4j2.yaml'}"
+    logging = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
     return ["java", *_HEAP, logging, "-cp", f"{directory}/*", main_class, *args]
 
 
 def kafka_tool(main_class: str, *args: str, version: str = VERSION, timeout: float = 60) -> str:
-    """Run one of Kafka's command-line tools by its main class; returns what it printed. Raises if it fails."""
+    """Run one of Kafka's command-line tools by its main class; returns what it printed. Raises if it fails.
+
+    Both streams: DumpLogSegments exits with 0 and tells the mismatches it found on stderr.
+    """
     command = java_command(main_class, *args, version=version)
     done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
     if done.returncode:
         raise RuntimeError(f"{main_class} exited {done.returncode}\n{done.stdout}{done.stderr}")
-    return done.stdout
+    return done.stdout + done.stderr
 
 
 def free_port() -> int:
