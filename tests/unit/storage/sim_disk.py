@@ -57,7 +57,11 @@ class SimFile:
         self.size = len(inode.cache)
 
     def append(self, data: bytes | bytearray | memoryview) -> int:
-        self._disk.before("write", self.path)
+        try:
+            self._disk.before("write", self.path)
+        except OSError:
+            self.failed = self._disk.fail_on.pop("undo", 0) != 0  # the write failed, and so did taking it back
+            raise
         position = self.size
         self._inode.write(position, bytes(data))
         self.size = position + len(data)
