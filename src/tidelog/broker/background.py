@@ -7,11 +7,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-import structlog
-
 from tidelog.broker.cleaner import Cleaner
 from tidelog.broker.flusher import Flusher
 from tidelog.broker.listener import Listeners
+from tidelog.broker.logs import get_logger
 from tidelog.broker.partitions import Partitions
 from tidelog.clock import Clock
 from tidelog.cluster.replica import Replica
@@ -20,7 +19,7 @@ from tidelog.storage.swap import delete_segments
 IDLE_CHECK_SECONDS: Final = 5.0
 PRODUCER_CHECK_SECONDS: Final = 600.0
 
-log = structlog.get_logger("tidelog.background")
+log = get_logger("background")
 
 
 class Background:

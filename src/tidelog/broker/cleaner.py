@@ -3,9 +3,8 @@
 import asyncio
 from typing import NamedTuple
 
-import structlog
-
 from tidelog.broker.deep_work import DeepWork
+from tidelog.broker.logs import get_logger
 from tidelog.broker.partitions import Partitions
 from tidelog.clock import Clock
 from tidelog.cluster.replica import Replica
@@ -22,7 +21,7 @@ from tidelog.storage.compaction import CompactionRequest, CompactionResult
 from tidelog.storage.segment import Segment
 from tidelog.storage.swap import delete_segments
 
-log = structlog.get_logger("tidelog.cleaner")
+log = get_logger("cleaner")
 
 
 class Candidate(NamedTuple):

@@ -8,9 +8,9 @@ from struct import Struct
 from typing import Any, Final
 
 import msgspec
-import structlog
 
 from tidelog.broker.connection import Connection
+from tidelog.broker.logs import get_logger
 from tidelog.broker.requests import Context, Endpoint
 from tidelog.errors import ErrorCode, MalformedMessage
 from tidelog.wire.frames import decode_request_header, encode_response
@@ -21,7 +21,7 @@ API_VERSIONS: Final = 18
 
 _UNSUPPORTED: Final = Struct(">iih")
 
-log = structlog.get_logger("tidelog.broker")
+log = get_logger("broker")
 
 
 class Dispatcher:

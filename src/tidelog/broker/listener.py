@@ -6,10 +6,9 @@ import socket
 from asyncio import AbstractEventLoop
 from typing import Final
 
-import structlog
-
 from tidelog.broker.buffers import BufferPool
 from tidelog.broker.connection import Connection, FrameHandler
+from tidelog.broker.logs import get_logger
 from tidelog.config import BrokerConfig
 
 BACKLOG: Final = 1024
@@ -21,7 +20,7 @@ RESERVED_DESCRIPTORS: Final = 64
 connections.
 """
 
-log = structlog.get_logger("tidelog.broker")
+log = get_logger("broker")
 
 
 class Listeners:

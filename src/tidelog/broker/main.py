@@ -6,10 +6,10 @@ import resource
 import signal
 import sys
 
-import structlog
 import uvloop
 
 from tidelog import __version__
+from tidelog.broker.logs import show
 from tidelog.broker.node import Node
 from tidelog.config import BrokerConfig
 from tidelog.errors import KafkaError
@@ -19,7 +19,7 @@ from tidelog.storage.log_dir import WrongDirectory
 
 def run(config: BrokerConfig) -> int:
     """Serve until SIGINT or SIGTERM. The exit code: 0 after a clean stop, 1 if it could not start."""
-    configure_logs(logging.INFO)
+    show(logging.INFO)
     raise_descriptor_limit()
     try:
         uvloop.run(_serve(config))
@@ -66,17 +66,3 @@ def raise_descriptor_limit() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-def configure_logs(level: int) -> None:
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=False),
-            structlog.processors.format_exc_info,
-            structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()),
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-        cache_logger_on_first_use=False,
-    )

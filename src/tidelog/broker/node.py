@@ -7,8 +7,6 @@ from random import Random
 from typing import Final
 from uuid import UUID, uuid4
 
-import structlog
-
 from tidelog.broker.advertised import Advertised
 from tidelog.broker.background import Background
 from tidelog.broker.cleaner import Cleaner
@@ -25,6 +23,7 @@ from tidelog.broker.handlers.produce import ProduceHandler
 from tidelog.broker.handlers.producer_ids import ProducerIdsHandler
 from tidelog.broker.handlers.topics import TopicsHandler
 from tidelog.broker.listener import Listeners
+from tidelog.broker.logs import get_logger
 from tidelog.broker.metadata import Metadata
 from tidelog.broker.partitions import Partitions
 from tidelog.broker.requests import Endpoint
@@ -41,7 +40,7 @@ from tidelog.storage.log_dir import LogDir
 
 DRAIN_SECONDS: Final = 5.0
 
-log = structlog.get_logger("tidelog.broker")
+log = get_logger("broker")
 
 
 class Node:

@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 from uuid import UUID
 
-import structlog
-
+from tidelog.broker.logs import get_logger
 from tidelog.clock import Clock
 from tidelog.cluster.image import MetadataImage, TopicImage
 from tidelog.cluster.replica import Replica
@@ -19,7 +18,7 @@ from tidelog.storage.log_dir import LogDir
 CREATED_PER_TURN: Final = 8
 """Partitions created before other requests get their turn: each costs a few file operations."""
 
-log = structlog.get_logger("tidelog.partitions")
+log = get_logger("partitions")
 
 
 class Partitions:

@@ -28,6 +28,7 @@ from tidelog.wire.messages.data import (
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
 READ_COMMITTED = 1
+EPOCHS_SINCE = 4  # the first ListOffsets that can carry one
 HIGH_WATERMARK = -1  # as the offset of a DeleteRecords
 
 
@@ -50,14 +51,17 @@ class OffsetsHandler:
                 ListOffsetsTopicResponse(
                     name=topic.name,
                     partitions=tuple(
-                        self._list_one(topic.name, asked, request.isolation_level) for asked in topic.partitions
+                        self._list_one(topic.name, asked, request.isolation_level, context.version)
+                        for asked in topic.partitions
                     ),
                 )
                 for topic in request.topics
             )
         )
 
-    def _list_one(self, topic: str, asked: ListOffsetsPartition, isolation: int) -> ListOffsetsPartitionResponse:
+    def _list_one(
+        self, topic: str, asked: ListOffsetsPartition, isolation: int, version: int
+    ) -> ListOffsetsPartitionResponse:
         index = asked.partition_index
         try:
             replica = self._partitions.get(topic, index)
@@ -66,7 +70,10 @@ class OffsetsHandler:
         except KafkaError as error:
             return ListOffsetsPartitionResponse(partition_index=index, error_code=error.code)
         return ListOffsetsPartitionResponse(
-            partition_index=index, timestamp=timestamp, offset=offset, leader_epoch=epoch
+            partition_index=index,
+            timestamp=timestamp,
+            offset=offset,
+            leader_epoch=epoch if version >= EPOCHS_SINCE else -1,
         )
 
     # -- OffsetForLeaderEpoch ---------------------------------------------------------------------------------------
@@ -136,7 +143,7 @@ def _find(replica: Replica, timestamp: int, isolation: int) -> tuple[int, int, i
     if timestamp == LATEST:
         return upper, -1, replica.leader_epoch
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
-        return log.start_offset, -1, log.epochs.epoch_for(log.start_offset)
+        return log.start_offset, -1, log.epochs.epoch_of(log.start_offset)
     if timestamp == MAX_TIMESTAMP:
         found = log.max_timestamp_offset(upper)
     elif timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
