@@ -99,7 +99,7 @@ class Log:
         open_segments: OpenSegments | None = None,
     ) -> "Log":
         """Recovers what needs it; what is found valid is durable when this returns."""
-        open_segments = open_segments or OpenSegments()
+        open_segments = OpenSegments() if open_segments is None else open_segments
         recovery = Recovery(
             disk,
             directory,

@@ -294,6 +294,7 @@ class Recovery:
         segment.size = position
         segment.sealed = False
         segment.opened = None
+        self.opened.forget(segment)
         segment.write_indexes()
         segment.file.sync()
         self.changed = True

@@ -117,6 +117,7 @@ class Segment:
         self._file = None
         self._offset_index = None
         self._time_index = None
+        del self.recent[:]
 
     def path_of(self, suffix: str) -> str:
         return f"{self.directory}/{offset_name(self.base_offset, suffix)}"
@@ -170,6 +171,10 @@ class Segment:
         self._max_timestamp = self._first_timestamp = _UNKNOWN if size else NO_TIMESTAMP
         self.sealed = True
         self.opened = opened
+
+    @property
+    def is_open(self) -> bool:
+        return self._file is not None
 
     @property
     def write_failed(self) -> bool:

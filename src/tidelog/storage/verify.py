@@ -5,6 +5,7 @@ the producer snapshots against what the log says.
 """
 
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Final
 
 from tidelog.storage.disk import Disk
@@ -55,7 +56,7 @@ def verify(disk: Disk, directory: str) -> VerifyReport:
     epochs = _check_epochs(disk, directory, names, report)
     expected_offset, epoch = (bases[0] if bases else 0), UNDEFINED_EPOCH
     report.start_offset = expected_offset
-    for base, following in zip(bases, [*bases[1:], None], strict=True):
+    for base, following in zip_longest(bases, bases[1:]):
         if base < expected_offset:
             report.problems.append(
                 Problem(offset_name(base, LOG), 0, f"begins before {expected_offset}, where the segment before it ends")
