@@ -1,4 +1,7 @@
-"""The programs a newcomer types first, in the shape the tutorials give them, with `assign()` in place of groups."""
+"""The programs a newcomer types first, in the shape the tutorials give them, with `assign()` in place of groups.
+
+confluent-kafka asks the group coordinator where to begin unless `assign()` is given an offset, so it is given one.
+"""
 
 import asyncio
 import json
@@ -7,7 +10,7 @@ from typing import Any
 
 import aiokafka
 import kafka
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.serialization import (
     MessageField,
     SerializationContext,
@@ -39,7 +42,7 @@ def test_confluent_purchases(bootstrap: str, make_topic: MakeTopic) -> None:
     consumer = Consumer(
         {"bootstrap.servers": bootstrap, "group.id": "python_example_group_1", "auto.offset.reset": "earliest"}
     )
-    consumer.assign([TopicPartition(topic, 0)])
+    consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
     bought: list[tuple[str, str]] = []
     try:
         while len(bought) < len(purchases):
@@ -65,7 +68,7 @@ def test_confluent_serializers(bootstrap: str, make_topic: MakeTopic) -> None:
     )
     producer.flush()
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "g", "auto.offset.reset": "earliest"})
-    consumer.assign([TopicPartition(topic, 0)])
+    consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
     message = None
     while message is None:
         message = consumer.poll(1.0)
