@@ -1,6 +1,7 @@
 """The programs a newcomer types first, in the shape the tutorials give them, with `assign()` in place of groups.
 
-confluent-kafka asks the group coordinator where to begin unless `assign()` is given an offset, so it is given one.
+confluent-kafka asks the group coordinator where to begin unless `assign()` is given an offset, and commits to it on
+`close()`: here it is given an offset, and told not to commit.
 """
 
 import asyncio
@@ -39,9 +40,7 @@ def test_confluent_purchases(bootstrap: str, make_topic: MakeTopic) -> None:
     producer.flush()
     assert sorted(report) == sorted(f"{topic}: {user} -> {item}" for user, item in purchases)
 
-    consumer = Consumer(
-        {"bootstrap.servers": bootstrap, "group.id": "python_example_group_1", "auto.offset.reset": "earliest"}
-    )
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "tutorial", "enable.auto.commit": False})
     consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
     bought: list[tuple[str, str]] = []
     try:
@@ -67,7 +66,7 @@ def test_confluent_serializers(bootstrap: str, make_topic: MakeTopic) -> None:
         partition=0,
     )
     producer.flush()
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "g", "auto.offset.reset": "earliest"})
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "tutorial", "enable.auto.commit": False})
     consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
     message = None
     while message is None:
