@@ -1,7 +1,6 @@
 """Bulk produce: librdkafka with big batches, and raw 1 MB batches against what the disk cache takes."""
 
 import time
-import time
 
 from confluent_kafka import Consumer, TopicPartition
 
