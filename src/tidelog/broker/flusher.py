@@ -6,7 +6,7 @@ and would report success the next time.
 """
 
 import threading
-from asyncio import AbstractEventLoop
+from asyncio import AbstractEventLoop, TimerHandle
 from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Final
@@ -18,6 +18,9 @@ from tidelog.storage.flush import Flush
 THREADS: Final = 4
 """Syncs of different files run side by side; the file system merges their journal commits."""
 
+LAZY_SECONDS: Final = 0.005
+"""How long appends that nobody waits for may gather before they are synced."""
+
 Job = tuple[Replica, Flush]
 
 
@@ -26,6 +29,8 @@ class Flusher:
         self._loop = loop
         self._on_error = on_error
         self._dirty: set[Replica] = set()
+        self._lazy: set[Replica] = set()
+        self._lazy_timer: TimerHandle | None = None
         self._busy: set[Replica] = set()
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._threads = [
@@ -33,11 +38,25 @@ class Flusher:
         ]
         self._started = 0
 
+    def mark_lazily(self, replica: Replica) -> None:
+        """Something was appended that no producer and no reader waits for: sync it soon, together with what follows."""
+        self._lazy.add(replica)
+        if self._lazy_timer is None:
+            self._lazy_timer = self._loop.call_later(LAZY_SECONDS, self._flush_lazy)
+
+    def _flush_lazy(self) -> None:
+        self._lazy_timer = None
+        lazy, self._lazy = self._lazy, set()
+        for replica in lazy:
+            self.mark(replica)
+
     def mark(self, replica: Replica) -> None:
-        """Something was appended: see that it reaches the disk, now or as soon as this log's running sync is done."""
+        """Somebody waits: sync now, or as soon as this log's running sync is done."""
         if replica in self._busy:
             self._dirty.add(replica)
             return
+        if replica.log.failed:
+            return  # whoever waits for it has been told
         flush = replica.log.begin_flush()
         if flush is None:
             return
@@ -74,7 +93,7 @@ class Flusher:
 
     @property
     def idle(self) -> bool:
-        return not self._busy and not self._dirty
+        return not (self._busy or self._dirty or self._lazy)
 
     def stop(self) -> None:
         for _ in range(self._started):

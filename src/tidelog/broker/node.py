@@ -109,7 +109,7 @@ class Node:
         sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, Random(secrets.randbits(64)))
         handlers = (
             ProduceHandler(self.partitions, self.waiting, self.flusher, self.deep_work, self.clock),
-            FetchHandler(self.partitions, self.waiting, sessions, config.fetch_max_bytes),
+            FetchHandler(self.partitions, self.waiting, self.flusher, sessions, config.fetch_max_bytes),
             OffsetsHandler(self.partitions),
             ClusterHandler(
                 self.metadata,

@@ -100,6 +100,9 @@ class Waiting:
 
     # -- fetch ------------------------------------------------------------------------------------------------------
 
+    def has_reader(self, replica: Replica) -> bool:
+        return replica in self._fetches
+
     def park_fetch(self, fetch: ParkedFetch, wait_s: float) -> None:
         for replica in fetch.replicas:
             waiters = self._fetches.get(replica)

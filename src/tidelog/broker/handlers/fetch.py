@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from tidelog.broker.connection import Part
 from tidelog.broker.fetch_sessions import FetchSessions, Key, Session, Wanted
+from tidelog.broker.flusher import Flusher
 from tidelog.broker.partitions import Partitions
 from tidelog.broker.requests import Context, Endpoint, Later, RawReply
 from tidelog.broker.waiting import ParkedFetch, Waiting
@@ -24,9 +25,12 @@ NOTHING_ABORTED: tuple[()] = ()
 
 
 class FetchHandler:
-    def __init__(self, partitions: Partitions, waiting: Waiting, sessions: FetchSessions, max_bytes: int) -> None:
+    def __init__(
+        self, partitions: Partitions, waiting: Waiting, flusher: Flusher, sessions: FetchSessions, max_bytes: int
+    ) -> None:
         self._partitions = partitions
         self._waiting = waiting
+        self._flusher = flusher
         self._sessions = sessions
         self._max_bytes = max_bytes
 
@@ -53,6 +57,9 @@ class FetchHandler:
             later.fulfil(attempt.encode())
             return True
 
+        for replica in attempt.replicas:
+            if replica.high_watermark != replica.log.end_offset:
+                self._flusher.mark(replica)  # what this reader waits for is written, and only has to reach the disk
         self._waiting.park_fetch(ParkedFetch(attempt.replicas, retry), request.max_wait_ms / 1000)
         return None
 

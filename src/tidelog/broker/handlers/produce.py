@@ -131,7 +131,10 @@ class ProduceHandler:
         appended = replica.append(records, acks=acks, now_ms=now_ms, prepared=prepared is not None)
         log = replica.log
         if log.config.flush_on_ack and not appended.duplicate:
-            self._flusher.mark(replica)
+            if acks == ACKS_ALL or self._waiting.has_reader(replica):
+                self._flusher.mark(replica)
+            else:
+                self._flusher.mark_lazily(replica)
         if acks == ACKS_ALL and replica.high_watermark <= appended.last_offset:
             waits.append((replica, appended.last_offset + 1))
         return PartitionProduceResponse(
