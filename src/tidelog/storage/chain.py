@@ -7,7 +7,8 @@ from typing import NamedTuple
 from tidelog.errors import invariant
 from tidelog.storage.disk import Disk, File
 from tidelog.storage.naming import CLEANED, LOG, parse_offset_name
-from tidelog.storage.segment import OpenSegments, Segment
+from tidelog.storage.open_segments import OpenSegments
+from tidelog.storage.segment import Segment
 from tidelog.storage.swap import decide_swap, install_swap, set_aside
 
 
@@ -65,6 +66,7 @@ class Chain:
         self.segments.append(segment)
         self._bases.append(base_offset)
         self.active = segment
+        self._open_segments.touch(old)  # from now on it may be let go of
         return segment
 
     def drop_first(self, count: int) -> list[Segment]:

@@ -13,6 +13,8 @@ import sys
 from array import array
 from bisect import bisect_left, bisect_right
 from contextlib import suppress
+from itertools import islice
+from operator import le, lt
 from struct import Struct
 from typing import Final
 
@@ -102,15 +104,10 @@ class OffsetIndex(SparseIndex):
         entries.frombytes(index._read())
         if sys.byteorder == "little":
             entries.byteswap()
-        previous = -1
-        previous_position = -1
-        for entry in entries:
-            position = entry & POSITION_MASK
-            if entry <= previous or position <= previous_position:
-                raise IndexCorrupt(f"{path}: entries are not ascending")
-            previous = entry
-            previous_position = position
-        if previous_position >= log_size:
+        # Whether each position is that of its batch is for the reader to see, who looks there anyway.
+        if entries and (entries[0] < 0 or not all(map(lt, entries, islice(entries, 1, None)))):
+            raise IndexCorrupt(f"{path}: entries are not ascending")
+        if entries and entries[-1] & POSITION_MASK >= log_size:
             raise IndexCorrupt(f"{path}: an entry points behind the end of its log")
         return index
 
@@ -148,21 +145,34 @@ class TimeIndex(SparseIndex):
     def __init__(self, disk: Disk, path: str) -> None:
         super().__init__(disk, path, TIME_ENTRY_SIZE)
         self.timestamps: array[int] = array("q")
-        self.offsets: array[int] = array("q")
+        self.offsets: array[int] = array("i")
 
     @classmethod
     def load(cls, disk: Disk, path: str) -> "TimeIndex":
         """Raises IndexCorrupt, or OSError if there is no such file."""
         index = cls(disk, path)
-        last_timestamp = last_offset = -1
+        timestamps, offsets = index.timestamps, index.offsets
         for timestamp, offset in _TIME_ENTRY.iter_unpack(index._read()):
-            if timestamp <= last_timestamp or offset < 0 or offset < last_offset:
-                raise IndexCorrupt(f"{path}: entries are not ascending")
-            index.timestamps.append(timestamp)
-            index.offsets.append(offset)
-            last_timestamp = timestamp
-            last_offset = offset
+            timestamps.append(timestamp)
+            offsets.append(offset)
+        ascending = all(map(lt, timestamps, islice(timestamps, 1, None))) and all(
+            map(le, offsets, islice(offsets, 1, None))
+        )
+        if offsets and (timestamps[0] < 0 or offsets[0] < 0 or not ascending):
+            raise IndexCorrupt(f"{path}: entries are not ascending")
         return index
+
+    @staticmethod
+    def last_of(disk: Disk, path: str) -> tuple[int, int] | None:
+        """The last entry of a file, without reading the others; None if it has none or is no index."""
+        try:
+            file = disk.open(path)
+        except FileNotFoundError:
+            return None
+        if not file.size or file.size % TIME_ENTRY_SIZE:
+            return None
+        timestamp, offset = _TIME_ENTRY.unpack(file.read(file.size - TIME_ENTRY_SIZE, TIME_ENTRY_SIZE))
+        return (timestamp, offset) if timestamp >= 0 and offset >= 0 else None
 
     def __len__(self) -> int:
         return len(self.offsets)

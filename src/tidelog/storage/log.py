@@ -11,28 +11,15 @@ from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
-from tidelog.config import TopicConfig
-from tidelog.errors import (
-    CorruptMessage,
-    ErrorCode,
-    FencedLeaderEpoch,
-    KafkaError,
-    OffsetOutOfRange,
-    StorageOffline,
-    invariant,
-)
-from tidelog.ids import TopicPartition
-from tidelog.storage import snapshots as snapshot_format
-from tidelog.storage.chain import Chain, Slice
-from tidelog.storage.disk import Buffer, Disk, storage_errors
-from tidelog.storage.epochs import LeaderEpochs
-from tidelog.storage.flush import Flush, RestartPoint
-from tidelog.storage.naming import INDEX, LEADER_EPOCHS, TIME_INDEX
-from tidelog.storage.producer_state import ProducerStates
-from tidelog.storage.recovery import Opened, Recovery, RecoveryReport, load_producers
+from tidelog.errors import CorruptMessage, ErrorCode, FencedLeaderEpoch, KafkaError, OffsetOutOfRange, StorageOffline
+from tidelog.storage.chain import Slice
+from tidelog.storage.disk import Buffer, storage_errors
+from tidelog.storage.durable_log import DurableLog
+from tidelog.storage.flush import Flush
+from tidelog.storage.naming import LEADER_EPOCHS
+from tidelog.storage.recovery import load_producers
 from tidelog.storage.retention import count_expired
-from tidelog.storage.segment import OpenSegments, Segment
-from tidelog.storage.snapshots import Snapshots
+from tidelog.storage.segment import Segment
 from tidelog.storage.swap import delete_segments
 from tidelog.storage.timestamps import TimestampOffset, max_timestamp_offset, offset_for_timestamp
 from tidelog.storage.validation import check_batch, needs_preparation, prepare_batch
@@ -41,7 +28,6 @@ from tidelog.wire.record_batch import ATTRIBUTES_POSITION, iter_batches, patch, 
 __all__ = ["Appended", "Flush", "Log", "Slice", "delete_segments"]
 
 _PLACE: Final = Struct(">qii")  # base offset, length, leader epoch: the fields before the checksum's range
-RESTART_POINT_BYTES: Final = 16 << 20  # what a recovery may have to read again
 
 
 class Appended(NamedTuple):
@@ -51,134 +37,8 @@ class Appended(NamedTuple):
     duplicate: bool
 
 
-class Log:
-    def __init__(
-        self,
-        disk: Disk,
-        directory: str,
-        partition: TopicPartition,
-        config: TopicConfig,
-        opened: Opened,
-        *,
-        start_offset: int,
-        open_segments: OpenSegments,
-    ) -> None:
-        self.disk = disk
-        self.directory = directory
-        self.partition = partition
-        self.config = config
-        self.epochs: LeaderEpochs = opened.epochs
-        self.producers: ProducerStates = opened.producers
-        self.recovery: RecoveryReport = opened.report
-        self.end_offset = opened.segments[-1].next_offset
-        self.start_offset = min(max(start_offset, opened.segments[0].base_offset), self.end_offset)
-        self.flushed_offset = self.end_offset  # recovery syncs what it keeps
-        self.failure: str | None = None
-        self.restart_point_bytes = RESTART_POINT_BYTES
-        self._chain = Chain(disk, directory, opened.segments, open_segments)
-        self._snapshots: Snapshots = opened.snapshots
-        self._unsynced_directories: list[str] = []
-        self._dirty = False  # something was written since the last flush began
-        self._generation = 0  # of truncations: a flush begun before one says nothing about what came after
-        self._snapshot_at = 0  # position in the active segment of the last producer snapshot
-        self._closed = False
-        self._touched = False  # closing has something to write
-
-    @classmethod
-    def open(
-        cls,
-        disk: Disk,
-        directory: str,
-        partition: TopicPartition,
-        config: TopicConfig,
-        *,
-        now_ms: int,
-        recovery_point: int = 0,
-        clean: bool = False,
-        start_offset: int = 0,
-        open_segments: OpenSegments | None = None,
-    ) -> "Log":
-        """Recovers what needs it; what is found valid is durable when this returns."""
-        open_segments = OpenSegments() if open_segments is None else open_segments
-        recovery = Recovery(
-            disk,
-            directory,
-            config,
-            now_ms=now_ms,
-            recovery_point=recovery_point,
-            clean=clean,
-            start_offset=start_offset,
-            opened=open_segments,
-        )
-        log = cls(
-            disk,
-            directory,
-            partition,
-            config,
-            recovery.run(),
-            start_offset=start_offset,
-            open_segments=open_segments,
-        )
-        if clean and not recovery.report.eventful:
-            log.active_segment.release()  # an idle partition costs no descriptor
-        log._touched = not clean or recovery.report.eventful
-        return log
-
-    @classmethod
-    def create(
-        cls,
-        disk: Disk,
-        directory: str,
-        partition: TopicPartition,
-        config: TopicConfig,
-        *,
-        now_ms: int,
-        start_offset: int = 0,
-        open_segments: OpenSegments | None = None,
-    ) -> "Log":
-        disk.make_dir(directory)
-        log = cls.open(
-            disk,
-            directory,
-            partition,
-            config,
-            now_ms=now_ms,
-            recovery_point=start_offset,
-            start_offset=start_offset,
-            open_segments=open_segments,
-        )
-        log._unsynced_directories = [directory, directory.rpartition("/")[0]]
-        log._dirty = True
-        return log
-
-    @property
-    def size_bytes(self) -> int:
-        return sum(segment.size for segment in self.segments)
-
-    @property
-    def segments(self) -> list[Segment]:
-        return self._chain.segments
-
-    @property
-    def active_segment(self) -> Segment:
-        return self._chain.active
-
-    def reconfigure(self, config: TopicConfig) -> None:
-        self.config = config
-        self.active_segment.index_interval = config.index_interval_bytes
-
-    def fail(self, reason: str) -> None:
-        """For good. Safe to call from a thread."""
-        if self.failure is None:
-            self.failure = reason
-
-    @property
-    def failed(self) -> bool:
-        return self.failure is not None
-
-    def _check_online(self) -> None:
-        if self.failure is not None:
-            raise StorageOffline(f"{self.partition} is offline: {self.failure}")
+class Log(DurableLog):
+    """Open one with `Log.open`, make one with `Log.create`."""
 
     # -- append ----------------------------------------------------------------------------------------------------
 
@@ -242,14 +102,7 @@ class Log:
                 f"batch of {size} bytes exceeds segment.bytes={config.segment_bytes}", ErrorCode.RECORD_LIST_TOO_LARGE
             )
         try:
-            if segment.needs_roll(
-                size,
-                last,
-                timestamp,
-                now_ms,
-                segment_bytes=config.segment_bytes,
-                segment_ms=config.segment_ms,
-            ):
+            if segment.needs_roll(size, last, timestamp, now_ms, config):
                 segment = self._roll(base, now_ms)
             if leader_epoch != self.epochs.latest:
                 self._assign_epoch(leader_epoch, base)
@@ -270,8 +123,7 @@ class Log:
 
     def _roll(self, base: int, now_ms: int) -> Segment:
         segment = self._chain.roll(base, self.config.index_interval_bytes, now_ms)
-        if self.directory not in self._unsynced_directories:
-            self._unsynced_directories.append(self.directory)
+        self._names_changed()
         with suppress(OSError):  # a missing snapshot is a longer replay, not a failed append
             self._snapshots.take(base, self.producers)
         self._snapshot_at = 0
@@ -283,7 +135,6 @@ class Log:
         if self.active_segment.size:
             with storage_errors(str(self.partition)):
                 self._roll(self.end_offset, now_ms)
-            self._dirty = self._touched = True
 
     # -- read ------------------------------------------------------------------------------------------------------
 
@@ -301,71 +152,6 @@ class Log:
 
     def max_timestamp_offset(self, upper: int) -> TimestampOffset | None:
         return max_timestamp_offset(self.segments, self.start_offset, upper)
-
-    # -- flush -----------------------------------------------------------------------------------------------------
-
-    def begin_flush(self) -> Flush | None:
-        """What a thread must sync for everything appended so far to be durable; None if it is already."""
-        self._check_online()
-        if not self._dirty and not self._unsynced_directories and not self.epochs.dirty:
-            return None
-        epochs = (f"{self.directory}/{LEADER_EPOCHS}", self.epochs.encode()) if self.epochs.dirty else None
-        return Flush(
-            self.disk,
-            self.fail,
-            file=self.active_segment.file,
-            segments=dict(self._chain.unsynced),
-            directories=tuple(self._unsynced_directories),
-            epochs=epochs,
-            end_offset=self.end_offset,
-            generation=self._generation,
-        )
-
-    def complete_flush(self, flush: Flush) -> None:
-        """Back on the loop: what the flush synced may be acknowledged."""
-        if self._closed:
-            return  # deleted while the sync ran; nobody waits for it
-        self._check_online()
-        invariant(flush.done, "a flush that did not finish cannot complete")
-        if flush.generation != self._generation:
-            return
-        self.flushed_offset = max(self.flushed_offset, flush.end_offset)
-        for segment in flush.segments:
-            self._chain.unsynced.pop(segment, None)
-        self._unsynced_directories = [path for path in self._unsynced_directories if path not in flush.directories]
-        if flush.epochs is not None and flush.epochs[1] == self.epochs.encode():
-            self.epochs.dirty = False
-        if flush.end_offset == self.end_offset:
-            self._dirty = False
-
-    def flush(self) -> None:
-        """All three steps at once, for a caller that may block."""
-        flush = self.begin_flush()
-        if flush is not None:
-            flush.run()
-            self.complete_flush(flush)
-
-    def begin_restart_point(self) -> RestartPoint | None:
-        """If a recovery would have much to read: a snapshot from which it could begin. `run` it in a thread."""
-        active = self.active_segment
-        if self.failure is not None or active.size - self._snapshot_at < self.restart_point_bytes:
-            return None
-        try:
-            active.write_indexes()
-        except OSError:
-            return None
-        self._snapshot_at = active.size
-        snapshot = self._snapshots.path(self.end_offset), snapshot_format.encode(self.producers)
-        paths = [active.path_of(INDEX), active.path_of(TIME_INDEX)]
-        return RestartPoint(self.disk, paths, snapshot, self.end_offset, self._generation)
-
-    def complete_restart_point(self, point: RestartPoint) -> None:
-        if not point.done:
-            return
-        self._snapshots.taken(point.offset)
-        if point.generation != self._generation:
-            self._snapshots.remove(point.offset)
-        self._snapshots.prune([segment.base_offset for segment in self.segments])
 
     # -- what makes a log shorter ----------------------------------------------------------------------------------
 
@@ -394,7 +180,7 @@ class Log:
         self.epochs.truncate_from_start(first)
         for segment in gone:
             self._snapshots.remove(segment.base_offset)
-        self._dirty = self._touched = True
+        self._names_changed()
         return gone
 
     def expire_producers(self, now_ms: int, expiration_ms: int) -> int:
@@ -416,31 +202,14 @@ class Log:
             self.producers = load_producers(self._snapshots, self.segments, end)
             delete_segments(gone)
         self._snapshot_at = 0
-        self._dirty = self._touched = True
+        self._dirty = True
+        self._names_changed()
 
     def swap_segments(self, old: Sequence[Segment], cleaned: Sequence[str], *, now_ms: int = 0) -> list[Segment]:
         """Compaction's result takes the place of `old`, which is returned to be unlinked by `delete_segments`."""
         self._check_online()
         with storage_errors(str(self.partition)):
             return self._chain.swap(old, cleaned, self.config.index_interval_bytes, now_ms)
-
-    def close(self) -> None:
-        """Flush, leave what makes the next opening quick, and let go of the files."""
-        if self.failure is None and self._touched:
-            self.flush()
-            with suppress(OSError):
-                self.active_segment.write_indexes()
-                self.active_segment.sync_indexes()
-                self._snapshots.take(self.end_offset, self.producers)
-                self._snapshots.prune([segment.base_offset for segment in self.segments])
-        self.abandon("closed")
-
-    def abandon(self, reason: str) -> None:
-        """Let go of the files without writing anything: after a failure, or when the log is being deleted."""
-        self._closed = True
-        self.fail(reason)
-        for segment in self.segments:
-            segment.release()
 
 
 def _writable(records: Buffer) -> bytearray | memoryview:

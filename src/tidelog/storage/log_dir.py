@@ -30,7 +30,7 @@ from tidelog.storage.disk import Disk, Lock
 from tidelog.storage.flush import RestartPoint
 from tidelog.storage.log import Log
 from tidelog.storage.naming import PARTITION_METADATA
-from tidelog.storage.segment import OpenSegments
+from tidelog.storage.open_segments import OpenSegments
 
 _NAME_MAX: Final = 255
 _DELETE_SUFFIX: Final = "-delete"

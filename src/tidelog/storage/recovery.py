@@ -27,9 +27,10 @@ from tidelog.storage.naming import (
     offset_name,
     parse_offset_name,
 )
+from tidelog.storage.open_segments import OpenSegments
 from tidelog.storage.producer_state import ProducerStates
 from tidelog.storage.scan import BatchReader, Expectation, disagrees, find_batch, misfit
-from tidelog.storage.segment import OpenSegments, Segment
+from tidelog.storage.segment import Segment
 from tidelog.storage.snapshots import Snapshots
 from tidelog.storage.swap import finish_swap
 from tidelog.storage.verify import VerifyReport, verify

@@ -7,23 +7,34 @@ indexes is a function of the batches alone, so a rebuilt index is byte for byte 
 
 from array import array
 from bisect import bisect_right
-from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import suppress
+from struct import Struct
 from typing import Final
 
+from tidelog.config import TopicConfig
 from tidelog.errors import CorruptMessage
 from tidelog.storage.disk import Buffer, Disk, File
-from tidelog.storage.index import MAX_RELATIVE_OFFSET, POSITION_MASK, IndexCorrupt, OffsetIndex, TimeIndex
+from tidelog.storage.index import (
+    MAX_RELATIVE_OFFSET,
+    OFFSET_ENTRY_SIZE,
+    POSITION_MASK,
+    TIME_ENTRY_SIZE,
+    IndexCorrupt,
+    OffsetIndex,
+    TimeIndex,
+)
 from tidelog.storage.naming import INDEX, LOG, TIME_INDEX, offset_name
-from tidelog.wire.record_batch import HEADER_SIZE, MAGIC, BatchHeader, read_header
+from tidelog.storage.open_segments import OpenSegments
+from tidelog.wire.record_batch import HEADER_SIZE, LENGTH_OVERHEAD, MAGIC, BatchHeader, read_header
 
 NO_TIMESTAMP: Final = -1
 _UNKNOWN: Final = -2  # not looked up yet
 RECENT_BATCHES_MAX: Final = 512  # boundaries at the tail that are known without reading the file
 LOOKUP_CHUNK: Final = 8192  # one read spans an index interval, which ends in a batch header
 WALK_CHUNK: Final = 65536
-OPEN_SEGMENTS_MAX: Final = 256
+
+_LOOKUP: Final = Struct(">qi4xb6xi")  # of a batch header: base offset, length, magic, last offset delta
 
 
 def walk(file: File, position: int, end: int, chunk: int = WALK_CHUNK) -> Iterator[tuple[int, BatchHeader]]:
@@ -135,26 +146,37 @@ class Segment:
 
     @property
     def offset_index(self) -> OffsetIndex:
-        if self._offset_index is None:
-            self._load_indexes()
-        assert self._offset_index is not None
-        return self._offset_index
+        index = self._offset_index
+        if index is None:
+            try:
+                index = self._offset_index = OffsetIndex.load(self.disk, self.path_of(INDEX), self.size)
+            except (IndexCorrupt, FileNotFoundError):
+                index = self.rebuild_indexes()[0]
+        return index
 
     @property
     def time_index(self) -> TimeIndex:
-        if self._time_index is None:
-            self._load_indexes()
-        assert self._time_index is not None
-        return self._time_index
+        index = self._time_index
+        if index is None:
+            try:
+                index = self._time_index = TimeIndex.load(self.disk, self.path_of(TIME_INDEX))
+            except (IndexCorrupt, FileNotFoundError):
+                index = self.rebuild_indexes()[1]
+        return index
 
-    def _load_indexes(self) -> None:
-        try:
-            self._offset_index = OffsetIndex.load(self.disk, self.path_of(INDEX), self.size)
-            self._time_index = TimeIndex.load(self.disk, self.path_of(TIME_INDEX))
-        except (IndexCorrupt, FileNotFoundError):
-            self.rebuild_indexes()
+    def _load_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
+        """Loading the second may mean that both had to be made again, so the first is asked for once more."""
+        _ = self.offset_index
+        times = self.time_index
+        return self.offset_index, times
 
-    def rebuild_indexes(self) -> None:
+    @property
+    def index_bytes(self) -> int:
+        """What the indexes take in memory now."""
+        size = 0 if self._offset_index is None else len(self._offset_index) * OFFSET_ENTRY_SIZE
+        return size if self._time_index is None else size + len(self._time_index) * TIME_ENTRY_SIZE
+
+    def rebuild_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
         next_offset, file = self.next_offset, self.file
         self.start_indexes()
         for position, header in walk(file, 0, self.size):
@@ -164,8 +186,9 @@ class Segment:
             self.seal()
             self.sync_indexes()  # no flush will come by again
         self.rebuilt += [self.path_of(INDEX), self.path_of(TIME_INDEX)]
+        return self.offset_index, self.time_index
 
-    def adopt(self, size: int, opened: "OpenSegments") -> None:
+    def adopt(self, size: int, opened: OpenSegments) -> None:
         """The file was written by somebody else and is complete: look at it when it is asked for."""
         self.size = size
         self._max_timestamp = self._first_timestamp = _UNKNOWN if size else NO_TIMESTAMP
@@ -190,6 +213,8 @@ class Segment:
 
     def append(self, data: Buffer, base_offset: int, last_offset: int, max_timestamp: int) -> None:
         """Raises OSError with nothing changed."""
+        if self._offset_index is None or self._time_index is None:
+            self._load_indexes()  # before the batch is in the file, or making them again would count it twice
         position = (self._file or self.file).append(data)
         size = len(data)
         self.size = position + size
@@ -218,19 +243,18 @@ class Segment:
         self.time_index.append_if_newer(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
         self._bytes_since_entry = 0
 
-    def needs_roll(
-        self, size: int, last_offset: int, timestamp: int, now_ms: int, *, segment_bytes: int, segment_ms: int
-    ) -> bool:
-        if self.size + size > segment_bytes:
+    def needs_roll(self, size: int, last_offset: int, timestamp: int, now_ms: int, config: TopicConfig) -> bool:
+        if self.size + size > config.segment_bytes:
             return self.size > 0
         if last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
             return True
         if self.size == 0:
             return False
         # Age is measured in record time where records have one, so that a replayed history rolls as it did live.
-        if self.first_timestamp >= 0 and timestamp >= 0:
-            return timestamp - self.first_timestamp > segment_ms
-        return now_ms - self.created_ms > segment_ms
+        first = self._first_timestamp if self._first_timestamp != _UNKNOWN else self.first_timestamp
+        if first >= 0 and timestamp >= 0:
+            return timestamp - first > config.segment_ms
+        return now_ms - self.created_ms > config.segment_ms
 
     def seal(self) -> None:
         """No more appends: leave complete indexes behind. The last time entry is how a cold segment knows its age."""
@@ -239,9 +263,9 @@ class Segment:
         self.sealed = True
 
     def write_indexes(self) -> None:
-        if self._offset_index is not None and self._time_index is not None:
-            self._offset_index.write()
-            self._time_index.write()
+        for index in (self._offset_index, self._time_index):
+            if index is not None:
+                index.write()
 
     def truncate(self, position: int, next_offset: int) -> None:
         """Cut the log at a batch boundary, and the indexes with it."""
@@ -254,7 +278,7 @@ class Segment:
 
     def resume(self, position: int) -> None:
         """Make memory what it was after the batches before `position`, reading only from the last index entry."""
-        index, time_index = self.offset_index, self.time_index
+        index, time_index = self._load_indexes()
         index.truncate(position)
         if index.entries:
             entry = index.entries[-1]
@@ -288,7 +312,7 @@ class Segment:
     @property
     def max_timestamp(self) -> int:
         if self._max_timestamp == _UNKNOWN:
-            last = self.time_index.last()
+            last = TimeIndex.last_of(self.disk, self.path_of(TIME_INDEX)) or self.time_index.last()
             if last is None and not self.rebuilt:
                 self.rebuild_indexes()  # an index without entries is true only if no record has a timestamp
                 last = self.time_index.last()
@@ -314,42 +338,32 @@ class Segment:
             return self._search(target, relative)
 
     def _search(self, target: int, relative: int) -> tuple[int, int]:
+        """From the index entry at or before `target`, header by header; only the fields that matter are unpacked."""
         entry = self.offset_index.floor(relative)
-        start = entry[1] if entry else 0
+        position = entry[1] if entry else 0
+        expected = self.base_offset + entry[0] if entry else None  # where the first batch must end
         chunk = max(LOOKUP_CHUNK, self.index_interval + LOOKUP_CHUNK // 2)
-        try:
-            for position, header in walk(self.file, start, self.size, chunk):
-                if entry and position == start and header.last_offset != self.base_offset + entry[0]:
+        file, end = self.file, self.size
+        buffer = b""
+        start = position
+        while position < end:
+            if position + HEADER_SIZE > start + len(buffer):
+                buffer = file.read(position, min(chunk, end - position))
+                start = position
+            if len(buffer) < HEADER_SIZE:
+                break
+            base, length, magic, delta = _LOOKUP.unpack_from(buffer, position - start)
+            size = length + LENGTH_OVERHEAD
+            wrong = magic != MAGIC or not HEADER_SIZE <= size <= end - position or delta < 0
+            if wrong or (expected is not None and base + delta != expected):
+                if entry and not self.rebuilt:
                     raise IndexCorrupt(f"{self.path}: the index points at the wrong batch")
-                if header.last_offset >= target:
-                    return position, header.size
-        except CorruptMessage as error:
-            if entry and not self.rebuilt:
-                raise IndexCorrupt(str(error)) from error
-            raise
-        return self.size, 0
+                raise CorruptMessage(f"{self.path}: no batch at {position}")
+            if base + delta >= target:
+                return position, size
+            position += size
+            expected = None
+        return end, 0
 
     def headers(self, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
         return walk(self.file, position, self.size)
-
-
-class OpenSegments:
-    """Which sealed segments are open, least recently used first. One for all logs of a directory."""
-
-    def __init__(self, limit: int = OPEN_SEGMENTS_MAX) -> None:
-        self._limit = limit
-        self._open: OrderedDict[int, Segment] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._open)
-
-    def touch(self, segment: Segment) -> None:
-        key = id(segment)
-        self._open[key] = segment
-        self._open.move_to_end(key)
-        if len(self._open) > self._limit:
-            _, oldest = self._open.popitem(last=False)
-            oldest.release()
-
-    def forget(self, segment: Segment) -> None:
-        self._open.pop(id(segment), None)

@@ -11,7 +11,7 @@ from tidelog.config import TopicConfig
 from tidelog.errors import CorruptMessage
 from tidelog.storage.disk import RealDisk
 from tidelog.storage.log import Log
-from tidelog.storage.segment import OpenSegments
+from tidelog.storage.open_segments import OpenSegments
 from tidelog.wire.record_batch import read_header
 
 DIRECTORY = "/data/orders-0"
