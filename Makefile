@@ -18,6 +18,7 @@ $(STAMP): pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --upgrade pip
 	@$(BIN)/python -m pip install --quiet --editable ".[dev]"
+	@$(BIN)/python -m compileall -q src
 	@touch $@
 	@echo "ready: $(BIN)/tidelog --help"
 

@@ -8,9 +8,6 @@ import logging
 import sys
 from typing import Any
 
-import structlog
-from structlog.typing import EventDict, WrappedLogger
-
 _LEVELS = logging.getLevelNamesMapping()
 _threshold = logging.WARNING
 
@@ -20,17 +17,34 @@ def show(level: int) -> None:
     _threshold = level
 
 
-def _drop_below_threshold(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
-    if _LEVELS.get("ERROR" if method == "exception" else method.upper(), logging.INFO) < _threshold:
-        raise structlog.DropEvent
-    return event
+class LazyLogger:
+    """structlog is loaded for the first line that is written: a broker that starts well writes none."""
+
+    def __init__(self, room: str) -> None:
+        self._room = room
+
+    def __getattr__(self, method: str) -> Any:
+        if _LEVELS.get("ERROR" if method == "exception" else method.upper(), logging.INFO) < _threshold:
+            return _silence
+        logger = _make(self._room)
+        self.__dict__[method] = emit = getattr(logger, method)
+        return emit
 
 
-def get_logger(room: str) -> Any:
+def get_logger(room: str) -> LazyLogger:
+    return LazyLogger(room)
+
+
+def _silence(*event: Any, **facts: Any) -> None:
+    """A line below the threshold."""
+
+
+def _make(room: str) -> Any:
+    import structlog
+
     return structlog.wrap_logger(
         structlog.PrintLogger(sys.stderr),
         processors=[
-            _drop_below_threshold,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=False),
             structlog.dev.ConsoleRenderer(

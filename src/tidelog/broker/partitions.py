@@ -15,7 +15,7 @@ from tidelog.ids import TopicId, TopicPartition
 from tidelog.storage.log import Log
 from tidelog.storage.log_dir import LogDir
 
-CREATED_PER_TURN: Final = 8
+CREATED_PER_TURN: Final = 1
 """Partitions created before other requests get their turn: each costs a few file operations."""
 
 log = get_logger("partitions")
