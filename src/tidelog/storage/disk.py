@@ -163,8 +163,15 @@ class RealDisk:
         return RealFile(path, fd)
 
     def read_all(self, path: str) -> bytes:
-        with open(path, "rb", buffering=0) as file:
-            return file.readall()
+        # Opening a thousand partitions reads five thousand small files: half the cost of a file object.
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            pieces = [os.read(fd, os.fstat(fd).st_size + 1)]
+            while pieces[-1]:
+                pieces.append(os.read(fd, 1 << 20))
+            return b"".join(pieces)
+        finally:
+            os.close(fd)
 
     def write_atomic(self, path: str, data: bytes, *, durable: bool = True) -> None:
         temporary = f"{path}.{next(_temporary_names)}.tmp"  # a thread may be replacing the same file

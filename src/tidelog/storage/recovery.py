@@ -17,11 +17,13 @@ from tidelog.storage.disk import Disk
 from tidelog.storage.epochs import UNDEFINED_EPOCH, EpochsCorrupt, LeaderEpochs
 from tidelog.storage.index import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE
 from tidelog.storage.naming import (
+    CLEANED,
     DELETED,
     INDEX,
     LEADER_EPOCHS,
     LOG,
     SEGMENT_FILES,
+    SWAP,
     TIME_INDEX,
     corrupt_name,
     offset_name,
@@ -122,21 +124,23 @@ class Recovery:
     def _tidy(self) -> dict[str, int]:
         """Finish or undo what a crash interrupted, and list what remains."""
         names = self.disk.sizes(self.directory)
-        leftovers = [name for name in names if name.endswith((DELETED, ".tmp"))]
-        for name in leftovers:
-            self.disk.remove(f"{self.directory}/{name}")
-        if finish_swap(self.disk, self.directory, names):
-            leftovers.append("swap")
+        leftovers = [name for name in names if name.endswith((DELETED, ".tmp", CLEANED, SWAP))]
         if leftovers:
             self.changed = True
+            for name in leftovers:
+                if name.endswith((DELETED, ".tmp")):
+                    self.disk.remove(f"{self.directory}/{name}")
+            finish_swap(self.disk, self.directory, names)
             names = self.disk.sizes(self.directory)
-        for base, suffix in [entry for entry in map(parse_offset_name, names) if entry]:
-            if suffix in (INDEX, TIME_INDEX) and offset_name(base, LOG) not in names:
-                self.disk.remove(f"{self.directory}/{offset_name(base, suffix)}")
+        for name in names:
+            stem, dot, suffix = name.rpartition(".")
+            if dot + suffix in (INDEX, TIME_INDEX) and stem + LOG not in names:
+                self.disk.remove(f"{self.directory}/{name}")
         return names
 
     def _list_segments(self, names: dict[str, int]) -> None:
-        bases = sorted(parsed[0] for parsed in map(parse_offset_name, names) if parsed and parsed[1] == LOG)
+        logs = [parse_offset_name(name) for name in names if name.endswith(LOG)]
+        bases = sorted(parsed[0] for parsed in logs if parsed)
         interval = self.config.index_interval_bytes
         for base in bases:
             size = names[offset_name(base, LOG)]

@@ -109,8 +109,8 @@ class Snapshots:
     def __init__(self, disk: Disk, directory: str, names: list[str]) -> None:
         self._disk = disk
         self._directory = directory
-        parsed = map(parse_offset_name, names)
-        self.offsets = sorted(entry[0] for entry in parsed if entry and entry[1] == SNAPSHOT)
+        parsed = [parse_offset_name(name) for name in names if name.endswith(SNAPSHOT)]
+        self.offsets = sorted(entry[0] for entry in parsed if entry)
 
     def path(self, offset: int) -> str:
         return f"{self._directory}/{offset_name(offset, SNAPSHOT)}"

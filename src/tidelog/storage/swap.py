@@ -49,8 +49,8 @@ def install_swap(disk: Disk, directory: str, base: int) -> None:
             disk.rename(path + SWAP, path)
 
 
-def finish_swap(disk: Disk, directory: str, names: dict[str, int]) -> bool:
-    """Complete or undo a replacement that a crash interrupted. Says whether there was one."""
+def finish_swap(disk: Disk, directory: str, names: dict[str, int]) -> None:
+    """Complete or undo a replacement that a crash interrupted."""
     parsed = [entry for entry in map(parse_offset_name, names) if entry]
     undecided = min((base for base, suffix in parsed if suffix == LOG + CLEANED), default=None)
     cleaned = [name for name in names if name.endswith(CLEANED)]
@@ -82,7 +82,6 @@ def finish_swap(disk: Disk, directory: str, names: dict[str, int]) -> bool:
         for name in disk.listdir(directory):
             if name.endswith((SWAP, DELETED)):
                 disk.remove(f"{directory}/{name}")
-    return bool(cleaned or swaps)
 
 
 def delete_segments(segments: Iterable[Segment]) -> None:

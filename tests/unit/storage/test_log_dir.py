@@ -193,10 +193,6 @@ def test_a_thousand_partitions_open_at_once(tmp_path: Path) -> None:
     places = [TopicPartition("many", number) for number in range(1000)]
     for place in places:
         append(directory.create_log(place, TOPIC, CONFIG, now_ms=NOW), b"x")
-        directory.logs[place].active_segment.release()
-    for log in directory.logs.values():
-        log.flush()
-        log.active_segment.release()
     directory.close(clean=True)
     directory = open_dir(disk, str(tmp_path))
     for place in places:
