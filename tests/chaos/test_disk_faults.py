@@ -29,7 +29,7 @@ def test_after_a_failed_fdatasync_nothing_is_acknowledged_ever_again(tmp_path: P
     with server:
         Load(server.bootstrap, "faulty", partitions=1).create_topic()
         Load(server.bootstrap, "neighbour", partitions=1).create_topic()
-        with server.connect() as connection:
+        with server.connect(timeout=20) as connection:
             for i in range(40):
                 answer = produce(connection, "faulty", b"%d" % i)
                 if answer.error_code == ErrorCode.NONE:
