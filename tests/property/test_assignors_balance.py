@@ -134,9 +134,9 @@ def test_range_gives_contiguous_ranges_and_joins_equal_topics(members: list[str]
     for assignment in target.values():
         for numbers in assignment.values():
             assert all(after == before + 1 for before, after in pairwise(sorted(numbers)))
-    for one in topics:
-        for other in topics:
-            if topics[one] == topics[other]:
+    for one, count in topics.items():
+        for other, other_count in topics.items():
+            if count == other_count:
                 assert [a.get(one) for a in target.values()] == [a.get(other) for a in target.values()]
     for topic in topics:
         sizes = [len(one.get(topic, ())) for one in target.values()]

@@ -113,8 +113,8 @@ def _uniform_heterogeneous(members: Members, topics: PartitionCounts) -> dict[st
 def _balanced(owned: dict[str, set[Slot]], subscribers: Mapping[TopicId, list[str]]) -> dict[str, set[Slot]]:
     """Moves partitions until no chain of moves could take one from a member to another that has two fewer.
 
-    Always from the heaviest member M on. If it finds nobody lighter, all it can reach have at least as many less one, so
-    none of them can improve either, and no later chain can end among them: the whole set is settled at once.
+    Always from the heaviest member on. If it finds nobody lighter, all it can reach have at most one less, so none of
+    them can improve either, and no later chain can end among them: the whole set is settled at once.
     """
     held = {member_id: {t: {n for u, n in slots if u == t} for t, _ in slots} for member_id, slots in owned.items()}
     load = {member_id: len(slots) for member_id, slots in owned.items()}
