@@ -3,7 +3,6 @@
 import asyncio
 from asyncio import AbstractEventLoop
 from collections.abc import Coroutine, Iterable
-from inspect import iscoroutine
 from struct import Struct
 from typing import Any, Final
 
@@ -35,16 +34,14 @@ class Dispatcher:
             api_key, version, correlation_id, client_id, body = decode_request_header(frame)
             context = Context(connection, api_key, version, correlation_id, client_id)
             endpoint = self.endpoints.get(api_key)
-            if endpoint is None or not self._serves(endpoint, context):
+            if endpoint is None or not endpoint.lowest <= version <= endpoint.max_version:
                 self._refuse(context, endpoint)
             elif endpoint.handle_raw is not None:
                 parts = endpoint.handle_raw(context, frame, body)
-                if parts is None:
-                    return
-                if iscoroutine(parts):
+                if isinstance(parts, list):
+                    connection.answer(parts)
+                elif parts is not None:
                     self._run_exclusively(context, parts)
-                else:
-                    connection.answer(parts)  # type: ignore[arg-type]
             else:
                 self._call(context, endpoint, frame, body)
         except MalformedMessage as error:
@@ -54,10 +51,6 @@ class Dispatcher:
             # Ours, not the client's: say so loudly, cost nobody else anything.
             log.exception("request failed", peer=connection.peer)
             connection.close("internal error")
-
-    def _serves(self, endpoint: Endpoint, context: Context) -> bool:
-        lowest = endpoint.min_version if endpoint.min_accepted is None else endpoint.min_accepted
-        return lowest <= context.version <= endpoint.max_version
 
     def _call(self, context: Context, endpoint: Endpoint, frame: memoryview, body: int) -> None:
         assert endpoint.handle is not None

@@ -4,7 +4,7 @@ Pure bookkeeping. A session remembers what the client wants of each partition an
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from random import Random
 from typing import Final
 from uuid import UUID
@@ -36,7 +36,10 @@ class Wanted:
     def __init__(self, key: Key, wish: FetchPartition) -> None:
         self.key = key
         self.told_watermark = self.told_start = -2
-        self.update(wish)
+        self.offset = wish.fetch_offset
+        self.max_bytes = wish.partition_max_bytes
+        self.current_leader_epoch = wish.current_leader_epoch
+        self.last_fetched_epoch = wish.last_fetched_epoch
 
     def update(self, wish: FetchPartition) -> None:
         self.offset = wish.fetch_offset
@@ -83,11 +86,11 @@ class FetchSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def open(self, request: FetchRequest, uses_ids: bool) -> tuple[Session | None, Iterable[Wanted]]:
+    def open(self, request: FetchRequest, uses_ids: bool) -> tuple[Session | None, list[Wanted]]:
         """The session this fetch runs in, if any, and every partition it asks for."""
         if request.session_epoch == FINAL_EPOCH:
             self._sessions.pop(request.session_id, None)
-            return None, _all_wanted(request.topics).values()
+            return None, list(_wanted(request.topics))
         if request.session_epoch == FULL_FETCH:
             self._sessions.pop(request.session_id, None)
             return self._create(request, uses_ids)
@@ -106,25 +109,23 @@ class FetchSessions:
         session.epoch = 1 if session.epoch == MAX_EPOCH else session.epoch + 1
         self._sessions.move_to_end(session.session_id)
         session.update(request)
-        return session, session.partitions.values()
+        return session, list(session.partitions.values())
 
-    def _create(self, request: FetchRequest, uses_ids: bool) -> tuple[Session | None, Iterable[Wanted]]:
-        wanted = _all_wanted(request.topics)
+    def _create(self, request: FetchRequest, uses_ids: bool) -> tuple[Session | None, list[Wanted]]:
+        wanted = OrderedDict((each.key, each) for each in _wanted(request.topics))
         if self._slots == 0 or not wanted:
-            return None, wanted.values()
+            return None, list(wanted.values())
         while len(self._sessions) >= self._slots:
             self._sessions.popitem(last=False)  # the longest unused; its client opens a new one
         session_id = self._dice.randrange(1, 2**31)
         while session_id in self._sessions:
             session_id = self._dice.randrange(1, 2**31)
         session = self._sessions[session_id] = Session(session_id, uses_ids, wanted)
-        return session, wanted.values()
+        return session, list(wanted.values())
 
 
-def _all_wanted(topics: Iterable[FetchTopic]) -> "OrderedDict[Key, Wanted]":
-    wanted: OrderedDict[Key, Wanted] = OrderedDict()
+def _wanted(topics: Iterable[FetchTopic]) -> Iterator[Wanted]:
     for topic in topics:
+        name, topic_id = topic.topic, topic.topic_id
         for wish in topic.partitions:
-            key = (topic.topic, topic.topic_id, wish.partition)
-            wanted[key] = Wanted(key, wish)
-    return wanted
+            yield Wanted((name, topic_id, wish.partition), wish)

@@ -12,7 +12,6 @@ from queue import SimpleQueue
 from typing import Final
 
 from tidelog.cluster.replica import Replica
-from tidelog.errors import StorageOffline
 from tidelog.storage.flush import Flush
 
 THREADS: Final = 4
@@ -25,7 +24,7 @@ Job = tuple[Replica, Flush]
 
 
 class Flusher:
-    def __init__(self, loop: AbstractEventLoop, on_error: Callable[[Replica, StorageOffline], None]) -> None:
+    def __init__(self, loop: AbstractEventLoop, on_error: Callable[[Replica, OSError], None]) -> None:
         self._loop = loop
         self._on_error = on_error
         self._dirty: set[Replica] = set()
@@ -69,18 +68,22 @@ class Flusher:
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
             replica, flush = job
-            error: StorageOffline | None = None
+            error: OSError | None = None
             try:
                 flush.run()
-            except StorageOffline as failure:
+            except OSError as failure:
                 error = failure
             try:
                 self._loop.call_soon_threadsafe(self._done, replica, flush, error)
             except RuntimeError:  # the loop is closed: the broker is going down, and nobody waits for this sync
                 return
 
-    def _done(self, replica: Replica, flush: Flush, error: StorageOffline | None) -> None:
+    def _done(self, replica: Replica, flush: Flush, error: OSError | None) -> None:
         self._busy.discard(replica)
+        if replica.log.closed:
+            # Deleted while the sync ran: its files were taken from under it, and nobody waits for it any more.
+            self._dirty.discard(replica)
+            return
         if error is not None:
             self._dirty.discard(replica)
             self._on_error(replica, error)

@@ -33,7 +33,6 @@ from tidelog.cluster.image import MetadataImage
 from tidelog.cluster.metadata_log import METADATA_CONFIG, METADATA_PARTITION, MetadataLog
 from tidelog.cluster.replica import Replica
 from tidelog.config import BrokerConfig
-from tidelog.errors import StorageOffline
 from tidelog.ids import NO_TOPIC_ID
 from tidelog.storage.disk import RealDisk
 from tidelog.storage.log_dir import LogDir
@@ -126,7 +125,7 @@ class Node:
         self.endpoints = [endpoint for handler in handlers for endpoint in handler.endpoints()]
         return self.endpoints
 
-    def _on_sync_error(self, replica: Replica, error: StorageOffline) -> None:
+    def _on_sync_error(self, replica: Replica, error: OSError) -> None:
         """The kernel reports a lost write once and forgets it, so the whole directory is given up for good."""
         reason = str(error)
         log.critical("log directory offline", directory=self.directory.path, reason=reason)

@@ -50,6 +50,15 @@ class Partitions:
             raise UnknownTopicOrPartition(f"there is no partition {partition} of topic id {topic_id}")
         return replicas[partition]
 
+    def of_topic(self, topic: str, topic_id: UUID) -> list[Replica]:
+        """By name in requests old enough to carry one, else by id."""
+        replicas = self._by_name.get(topic) if topic else self._by_id.get(topic_id)
+        if replicas is not None:
+            return replicas
+        if topic:
+            raise UnknownTopicOrPartition(f"there is no topic {topic!r}")
+        raise UnknownTopicId(f"there is no topic with id {topic_id}")
+
     def find(self, topic: str, topic_id: UUID, partition: int) -> Replica:
         """By name in requests old enough to carry one, else by id."""
         return self.get(topic, partition) if topic else self.get_by_id(topic_id, partition)

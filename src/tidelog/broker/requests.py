@@ -36,7 +36,7 @@ Handle = Callable[[Context, Any], Reply]
 """Decoded request in, message out (as bytes if it was encoded before). A coroutine holds back the requests behind it
 until it is done."""
 
-RawReply = Sequence[Part] | None | Coroutine[Any, Any, None]
+RawReply = list[Part] | None | Coroutine[Any, Any, None]
 HandleRaw = Callable[[Context, memoryview, int], RawReply]
 """For Produce and Fetch: undecoded frame in (valid only during the call), ready parts out. None: it answers by itself
 through `Later`, or not at all."""
@@ -52,3 +52,7 @@ class Endpoint(NamedTuple):
     handle_raw: HandleRaw | None = None
     min_accepted: int | None = None
     """Where the lowest version that works is above the lowest that must be advertised."""
+
+    @property
+    def lowest(self) -> int:
+        return self.min_version if self.min_accepted is None else self.min_accepted

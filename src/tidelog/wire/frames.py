@@ -18,6 +18,7 @@ LENGTH_SIZE: Final = 4
 _LENGTH: Final = Struct(">i")
 _REQUEST: Final = Struct(">hhih")  # api key, version, correlation id, client id length
 _REQUEST_START: Final = Struct(">hhi")
+_CLIENT_ID_LENGTH: Final = Struct(">h")
 _RESPONSE_V0: Final = Struct(">ii")
 _RESPONSE_V1: Final = Struct(">iix")
 _TAG_SIZE_MIN: Final = 2
@@ -47,9 +48,10 @@ def decode_request_header(frame: bytes | memoryview) -> RequestHeader:
     """
     try:
         key, version, correlation_id = _REQUEST_START.unpack_from(frame)
-        if key not in API:
+        spec = API.get(key)
+        if spec is None:
             return RequestHeader(key, version, correlation_id, None, _REQUEST_START.size)
-        length = _REQUEST.unpack_from(frame)[3]
+        length: int = _CLIENT_ID_LENGTH.unpack_from(frame, _REQUEST_START.size)[0]
         position = _REQUEST.size
         client_id = None
         # In header version 2 too this string kept its two-byte length.
@@ -59,8 +61,8 @@ def decode_request_header(frame: bytes | memoryview) -> RequestHeader:
                 raise MalformedMessage("client id: length outside the frame")
             client_id = str(frame[position:stop], "utf-8")
             position = stop
-        if request_header_version(key, version) == 2:
-            position = _skip_tags(frame, position)
+        if version >= spec.flexible:
+            position = position + 1 if frame[position] == 0 else _skip_tags(frame, position)
     except (error, IndexError, UnicodeDecodeError) as problem:
         raise MalformedMessage(f"request header: {problem}") from problem
     return RequestHeader(key, version, correlation_id, client_id, position)

@@ -6,6 +6,7 @@ done: replica_id is ignored (followers come with the cluster); fetches are never
 """
 
 from collections.abc import Iterable, Sequence
+from uuid import UUID
 
 from tidelog.broker.connection import Part
 from tidelog.broker.fetch_sessions import FetchSessions, Key, Session, Wanted
@@ -14,7 +15,7 @@ from tidelog.broker.partitions import Partitions
 from tidelog.broker.requests import Context, Endpoint, Later, RawReply
 from tidelog.broker.waiting import ParkedFetch, Waiting
 from tidelog.cluster.replica import Replica
-from tidelog.errors import ErrorCode, KafkaError
+from tidelog.errors import ErrorCode, KafkaError, UnknownTopicOrPartition
 from tidelog.storage.log import Slice
 from tidelog.wire.fetch_fast import FetchedPartition, FetchedTopic, decode_fetch, encode_fetch_response
 from tidelog.wire.messages.data import EpochEndOffset, FetchRequest
@@ -43,7 +44,7 @@ class FetchHandler:
             session, wanted = self._sessions.open(request, uses_ids=context.version >= FIRST_VERSION_WITH_IDS)
         except KafkaError as error:
             return encode_fetch_response(context.version, context.correlation_id, 0, error.code, 0, ())
-        attempt = Attempt(context, request, session, list(wanted))
+        attempt = Attempt(context, request, session, wanted)
         done = self._read(attempt)
         if done or request.max_wait_ms <= 0 or not attempt.replicas:
             return attempt.encode()
@@ -66,22 +67,33 @@ class FetchHandler:
     def _read(self, attempt: "Attempt") -> bool:
         """Read every wanted partition within the request's limits. True when that is worth an answer now."""
         request = attempt.request
+        isolation = request.isolation_level
         left = min(max(request.max_bytes, 0), self._max_bytes)
         results: list[FetchedPartition] = []
         replicas: list[Replica] = []
         found = 0
         failed = False
+        last_name: str | None = None
+        last_id: UUID | None = None
+        of_topic: list[Replica] = []
         for wanted in attempt.wanted:
+            name, topic_id, index = wanted.key
             try:
-                replica = self._partitions.find(*wanted.key)
+                if name is not last_name or topic_id is not last_id:
+                    last_name = None  # a topic that is not there must not pass for the one before it
+                    of_topic = self._partitions.of_topic(name, topic_id)
+                    last_name, last_id = name, topic_id
+                if not 0 <= index < len(of_topic):
+                    raise UnknownTopicOrPartition(f"there is no partition {name}-{index}")
+                replica = of_topic[index]
                 replicas.append(replica)
-                fetched = _read_one(replica, wanted, left, request.isolation_level, nothing_yet=found == 0)
+                fetched = _read_one(replica, wanted, left, isolation, nothing_yet=found == 0)
             except KafkaError as error:
                 failed = True
-                fetched = _failure(wanted.key[2], error.code)
+                fetched = _failure(index, error.code)
             except OSError:
                 failed = True
-                fetched = _failure(wanted.key[2], ErrorCode.KAFKA_STORAGE_ERROR)
+                fetched = _failure(index, ErrorCode.KAFKA_STORAGE_ERROR)
             results.append(fetched)
             if fetched.records is not None:
                 found += fetched.records.length
@@ -111,17 +123,18 @@ class Attempt:
         told: Iterable[tuple[Wanted, FetchedPartition]] = zip(self.wanted, self.results, strict=True)
         if session is not None:
             told = self._news(session, told)
-        topics: dict[tuple[str, object], FetchedTopic] = {}
+        topics: list[FetchedTopic] = []
+        last_name: str | None = None
+        last_id: UUID | None = None
         for wanted, result in told:
             name, topic_id, _ = wanted.key
-            topic = topics.get((name, topic_id))
-            if topic is None:
-                topic = topics[name, topic_id] = FetchedTopic(name, topic_id, [])
-            topic.partitions.append(result)
+            # A topic is named twice when its partitions do not follow each other; clients take that, from Kafka too.
+            if name is not last_name or topic_id is not last_id:
+                topics.append(FetchedTopic(name, topic_id, []))
+                last_name, last_id = name, topic_id
+            topics[-1].partitions.append(result)
         session_id = 0 if session is None else session.session_id
-        return encode_fetch_response(
-            self.context.version, self.context.correlation_id, 0, 0, session_id, tuple(topics.values())
-        )
+        return encode_fetch_response(self.context.version, self.context.correlation_id, 0, 0, session_id, topics)
 
     def _news(
         self, session: Session, results: Iterable[tuple[Wanted, FetchedPartition]]
@@ -149,8 +162,9 @@ def _read_one(replica: Replica, wanted: Wanted, left: int, isolation: int, *, no
         replica.check_epoch(wanted.current_leader_epoch)
     diverging = _divergence(replica, wanted) if wanted.last_fetched_epoch >= 0 else None
     records: Slice | None = None
+    log = replica.log
     watermark = replica.high_watermark
-    if diverging is None and (wanted.offset != watermark or replica.log.failure is not None):
+    if diverging is None and (wanted.offset != watermark or log.failure is not None):
         limit = min(wanted.max_bytes, left)
         if limit > 0 or nothing_yet:
             # Only the first partition with data may exceed the limits, by one batch, so that a reader always gets on.
@@ -158,14 +172,14 @@ def _read_one(replica: Replica, wanted: Wanted, left: int, isolation: int, *, no
             if records.length == 0:
                 records = None
     return FetchedPartition(
-        partition=wanted.key[2],
-        error_code=0,
-        high_watermark=watermark,
-        last_stable_offset=replica.last_stable_offset,
-        log_start_offset=replica.log.start_offset,
-        diverging_epoch=diverging,
-        aborted_transactions=NOTHING_ABORTED if isolation == READ_COMMITTED else None,
-        records=records,
+        wanted.key[2],
+        0,
+        watermark,
+        replica.last_stable_offset,
+        log.start_offset,
+        diverging,
+        NOTHING_ABORTED if isolation == READ_COMMITTED else None,
+        records,
     )
 
 

@@ -6,6 +6,7 @@ records are visible: on disk with flush.on.ack, in the page cache without. Not d
 until transactions exist.
 """
 
+from tidelog.broker.connection import Part
 from tidelog.broker.deep_work import DeepWork
 from tidelog.broker.flusher import Flusher
 from tidelog.broker.partitions import Partitions
@@ -47,11 +48,11 @@ class ProduceHandler:
 
     def produce(self, context: Context, frame: memoryview, body: int) -> RawReply:
         request = decode_produce(frame, body, context.version)
-        targets = self._targets(request)
-        if any(isinstance(target, Replica) and _is_deep(target, data) for target, data in targets):
+        targets, deep = self._targets(request)
+        if deep:
             own = decode_produce(memoryview(bytes(frame)), body, context.version)
-            return self._produce_deep(context, own, self._targets(own))
-        return self._append(context, request, targets, {})
+            return self._produce_deep(context, own, self._targets(own)[0])
+        return self._append(context, request, targets, NOTHING_PREPARED)
 
     async def _produce_deep(self, context: Context, request: ProduceRequest, targets: "Targets") -> None:
         """Decoding megabytes in this thread would hold up everyone, so a worker process does it. The connection waits:
@@ -67,23 +68,29 @@ class ProduceHandler:
         if parts is not None:
             context.connection.answer(parts)
 
-    def _targets(self, request: ProduceRequest) -> "Targets":
+    def _targets(self, request: ProduceRequest) -> "tuple[Targets, bool]":
+        """Where each batch goes, and whether one of them must be decoded by a worker process first."""
         targets: Targets = []
+        deep = False
         for topic in request.topic_data:
             for data in topic.partition_data:
                 try:
-                    targets.append((self._partitions.find(topic.name, topic.topic_id, data.index), data))
+                    replica = self._partitions.find(topic.name, topic.topic_id, data.index)
+                    targets.append((replica, data))
+                    config = replica.log.config
+                    if config.compression_type != "producer" or config.compacted:
+                        deep = deep or _is_deep(replica, data)
                 except KafkaError as error:
                     targets.append((error, data))
-        return targets
+        return targets, deep
 
     def _append(
         self, context: Context, request: ProduceRequest, targets: "Targets", prepared: "Prepared"
-    ) -> list[bytes] | None:
+    ) -> list[Part] | None:
         acks = request.acks
         now_ms = self._clock.now_ms()
-        results: list[PartitionProduceResponse] = []
-        waits: list[tuple[Replica, int]] = []
+        results: Results = []
+        waits: Waits = []
         for position, (target, data) in enumerate(targets):
             try:
                 if isinstance(target, KafkaError):
@@ -99,15 +106,20 @@ class ProduceHandler:
             if any(result.error_code for result in results):
                 context.connection.close("an acks=0 produce failed, and closing is the only way to say so")
             return None
-        if acks == ACKS_ALL and waits:
-            later = Later(context.connection)
-
-            def done(parked: ParkedProduce) -> None:
-                later.fulfil(_encode(context, request, _settled(results, targets, waits, parked)))
-
-            self._waiting.park_produce(waits, max(request.timeout_ms, 0) / 1000, done)
+        if waits:
+            self._park(context, request, targets, results, waits)
             return None
         return _encode(context, request, results)
+
+    def _park(
+        self, context: Context, request: ProduceRequest, targets: "Targets", results: "Results", waits: "Waits"
+    ) -> None:
+        later = Later(context.connection)
+
+        def done(parked: ParkedProduce) -> None:
+            later.fulfil(_encode(context, request, _settled(results, targets, waits, parked)))
+
+        self._waiting.park_produce(waits, max(request.timeout_ms, 0) / 1000, done)
 
     def _append_one(
         self,
@@ -116,7 +128,7 @@ class ProduceHandler:
         data: PartitionProduceData,
         now_ms: int,
         prepared: bytes | KafkaError | None,
-        waits: list[tuple[Replica, int]],
+        waits: "Waits",
     ) -> PartitionProduceResponse:
         acks = request.acks
         if acks not in (ACKS_ALL, 0, 1):
@@ -147,15 +159,16 @@ class ProduceHandler:
 
 Targets = list[tuple[Replica | KafkaError, PartitionProduceData]]
 Prepared = dict[int, bytes | KafkaError]
+Results = list[PartitionProduceResponse]
+Waits = list[tuple[Replica, int]]
 
+NOTHING_PREPARED: Prepared = {}
 INLINE_MAX = 16 * 1024
 """A batch up to this size is decoded faster here than it travels to a worker process and back."""
 
 
 def _is_deep(replica: Replica, data: PartitionProduceData) -> bool:
     config = replica.log.config
-    if config.compression_type == "producer" and not config.compacted:
-        return False
     records = data.records
     if records is None or len(records) < HEADER_SIZE:
         return False
@@ -166,12 +179,7 @@ def _failure(index: int, code: ErrorCode, message: str) -> PartitionProduceRespo
     return PartitionProduceResponse(index=index, error_code=code, base_offset=-1, error_message=message)
 
 
-def _settled(
-    results: list[PartitionProduceResponse],
-    targets: Targets,
-    waits: list[tuple[Replica, int]],
-    parked: ParkedProduce,
-) -> list[PartitionProduceResponse]:
+def _settled(results: Results, targets: Targets, waits: Waits, parked: ParkedProduce) -> Results:
     """The results as they stand after waiting: a partition whose records did not become visible is not acknowledged."""
     needed = dict(waits)
     settled = list(results)
@@ -187,17 +195,12 @@ def _settled(
     return settled
 
 
-def _encode(context: Context, request: ProduceRequest, results: list[PartitionProduceResponse]) -> list[bytes]:
+def _encode(context: Context, request: ProduceRequest, results: Results) -> list[Part]:
     responses: list[TopicProduceResponse] = []
     position = 0
     for topic in request.topic_data:
-        count = len(topic.partition_data)
-        responses.append(
-            TopicProduceResponse(
-                name=topic.name,
-                topic_id=topic.topic_id,
-                partition_responses=tuple(results[position : position + count]),
-            )
-        )
-        position += count
+        end = position + len(topic.partition_data)
+        answered = tuple(results[position:end])
+        responses.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answered))
+        position = end
     return [encode_produce_response(context.version, context.correlation_id, responses)]
