@@ -130,6 +130,11 @@ class DurableLog:
     def failed(self) -> bool:
         return self.failure is not None
 
+    @property
+    def closed(self) -> bool:
+        """Closed or deleted: what still runs for it in a thread no longer matters."""
+        return self._closed
+
     def _names_changed(self) -> None:
         """The next flush syncs the directory too."""
         self._touched = True
