@@ -4,6 +4,8 @@ CreateTopics 2-7, DeleteTopics 1-6 (by id from 6), CreatePartitions 0-3. A topic
 answered. Not done: `timeout_ms` is not needed, since nothing here waits for another node.
 """
 
+import asyncio
+from collections import Counter
 from collections.abc import Callable, Sequence
 from uuid import UUID
 
@@ -14,7 +16,7 @@ from tidelog.cluster import controller
 from tidelog.cluster.image import MetadataImage
 from tidelog.cluster.records import AnyRecord
 from tidelog.config import describe_topic
-from tidelog.errors import ErrorCode, InvalidConfig, InvalidRequest, KafkaError, UnknownTopicId
+from tidelog.errors import ErrorCode, InvalidConfig, InvalidRequest, KafkaError
 from tidelog.ids import NO_TOPIC_ID, TopicId
 from tidelog.wire.messages.admin import (
     CreatableTopic,
@@ -54,11 +56,12 @@ class TopicsHandler:
     # -- create -----------------------------------------------------------------------------------------------------
 
     async def create_topics(self, context: Context, request: CreateTopicsRequest) -> CreateTopicsResponse:
-        names = [topic.name for topic in request.topics]
+        times_named = Counter(topic.name for topic in request.topics)
         results = []
         for topic in request.topics:
+            await asyncio.sleep(0)  # a request may hold a hundred thousand topics, and others have their turn
             try:
-                if names.count(topic.name) > 1:
+                if times_named[topic.name] > 1:
                     raise InvalidRequest(f"topic {topic.name!r} is in the request more than once")
                 results.append(await self._create(topic, request.validate_only))
             except KafkaError as error:
@@ -131,7 +134,11 @@ class TopicsHandler:
         wanted = request.topics or tuple(
             DeleteTopicState(name=name, topic_id=NO_TOPIC_ID) for name in request.topic_names
         )
-        return DeleteTopicsResponse(responses=tuple([await self._delete(state) for state in wanted]))
+        responses = []
+        for state in wanted:
+            await asyncio.sleep(0)
+            responses.append(await self._delete(state))
+        return DeleteTopicsResponse(responses=tuple(responses))
 
     async def _delete(self, state: DeleteTopicState) -> DeletableTopicResult:
         image = self._metadata.image
@@ -143,12 +150,11 @@ class TopicsHandler:
             if name is not None and topic_id != NO_TOPIC_ID:
                 raise InvalidRequest("give a topic's name or its id, not both")
             if name is None:
+                await self._metadata.change(lambda image: controller.delete_topic_by_id(image, topic_id))
                 name = image.names_by_id.get(topic_id)
-                if name is None:
-                    raise UnknownTopicId(f"there is no topic with id {topic_id}")
             else:
                 topic_id = TopicId(controller.known_topic(image, name).topic_id)
-            await self._metadata.change(lambda image: controller.delete_topic(image, name))
+                await self._metadata.change(lambda image: controller.delete_topic(image, name))
         except KafkaError as error:
             return DeletableTopicResult(name=name, topic_id=topic_id, error_code=error.code, error_message=str(error))
         return DeletableTopicResult(name=name, topic_id=topic_id)
@@ -158,6 +164,7 @@ class TopicsHandler:
     async def create_partitions(self, context: Context, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
         results = []
         for topic in request.topics:
+            await asyncio.sleep(0)
             try:
                 await self._grow(topic, request.validate_only)
                 results.append(CreatePartitionsTopicResult(name=topic.name))
