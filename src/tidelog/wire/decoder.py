@@ -111,19 +111,19 @@ class _DecoderSource(Source):
             if field.is_uuid:
                 self._after.append(f"{value} = uuid_of({value})")
         elif field.struct is not None:
-            self._inner_struct(field.struct, value, nullable)
+            self._inner_struct(field.struct, value, nullable, tagged=field.tag is not None)
         else:
             self._sized(field, value, where, nullable)
         return value
 
-    def _inner_struct(self, struct: type[Message], value: str, nullable: bool) -> None:
+    def _inner_struct(self, struct: type[Message], value: str, nullable: bool, tagged: bool) -> None:
         if not nullable:
             self.add_after_flush(f"{value} = {self._struct(struct)}")
             return
         marker = self.variable("marker")
         self._read("b", marker)
         self._flush()
-        with self.block(f"if {marker} < 0:"):
+        with self.block(f"if {marker} {'<= 0' if tagged else '< 0'}:"):  # see the encoder
             self.add(f"{value} = None")
         with self.block("else:"):
             self.add_after_flush(f"{value} = {self._struct(struct)}")

@@ -110,11 +110,11 @@ class _EncoderSource(Source):
         if field.format is not None:
             self._write(field.format, f"{expression}.bytes" if field.is_uuid else expression)
         elif field.struct is not None:
-            self._inner_struct(field.struct, expression, nullable)
+            self._inner_struct(field.struct, expression, nullable, tagged=field.tag is not None)
         else:
             self._sized(field, expression, nullable)
 
-    def _inner_struct(self, struct: type[Message], expression: str, nullable: bool) -> None:
+    def _inner_struct(self, struct: type[Message], expression: str, nullable: bool, tagged: bool) -> None:
         value = self.variable("struct")
         self.add(f"{value} = {expression}")
         if not nullable:
@@ -122,7 +122,9 @@ class _EncoderSource(Source):
             return
         self._flush()
         with self.block(f"if {value} is None:"):
-            self.add(f"{self._append}(b'\\xff')")
+            # Kafka marks a missing struct by -1 in a byte, but inside a tag by the varint 0.
+            null = b"\0" if tagged else b"\xff"
+            self.add(f"{self._append}({null!r})")
         with self.block("else:"):
             self._write("b", "1")
             self._struct(struct, value)

@@ -32,6 +32,7 @@ __all__ = [
     "request_header_version",
     "response_header_version",
     "spec_of",
+    "stored",
 ]
 
 M = TypeVar("M", bound=Message)
@@ -86,6 +87,16 @@ def answers(request: type[Message]) -> Callable[[type[M]], type[M]]:
         spec = _spec_of[request]._replace(response=response)
         API[spec.key] = _spec_of[request] = _spec_of[response] = spec
         return response
+
+    return register
+
+
+def stored(*, versions: tuple[int, int], flexible: int) -> Callable[[type[M]], type[M]]:
+    """Declares a struct that is written to a log, not sent: it has versions like a message but no API key."""
+
+    def register(kind: type[M]) -> type[M]:
+        _spec_of[kind] = ApiSpec(-1, kind.__name__, kind, kind, *versions, flexible)
+        return kind
 
     return register
 
