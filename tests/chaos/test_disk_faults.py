@@ -87,27 +87,50 @@ def test_a_full_disk_refuses_and_works_again_when_there_is_space(mount: Mount) -
 @needs_root
 def test_power_loss_keeps_every_acknowledged_record(tmp_path: Path, mount: Mount) -> None:
     """The file system is shut down under load: what was not yet on the device is gone, as when the plug is pulled."""
-    image = tmp_path / "disk.img"
-    with image.open("wb") as file:
-        file.truncate(96 << 20)
-    subprocess.run(["mkfs.ext4", "-q", "-F", str(image)], check=True)
-    disk = mount("-o", "loop", str(image))
+    image, disk = _new_disk(tmp_path, mount)
     server = Server(disk / "data", settings={"log.segment.bytes": "100000"})
     with server:
         load = Load(server.bootstrap, "plug", partitions=2)
         load.create_topic()
         for _ in range(3):
             load.run(0.5)
-            _pull_the_plug(disk)
-            load.run(0.1)  # whatever the broker answers now, it is held to it
-            server.kill()
-            subprocess.run(["umount", str(disk)], check=True)
-            subprocess.run(["mount", "-o", "loop", str(image), str(disk)], check=True)
-            server.start()
+            _power_cycle(server, image, disk, load)
         load.run(0.2)
         load.finish()
         load.check()
         server.kill()
+
+
+@needs_root
+def test_without_flushing_the_same_power_loss_is_seen_to_lose_records(tmp_path: Path, mount: Mount) -> None:
+    """What the test above proves depends on the plug really being pulled. Kafka's page-cache behaviour shows that."""
+    image, disk = _new_disk(tmp_path, mount)
+    server = Server(disk / "data", settings={"flush.on.ack": "false"})
+    with server:
+        load = Load(server.bootstrap, "plug", partitions=1, message_timeout_ms=2000)
+        load.create_topic()
+        load.run(0.5)
+        _power_cycle(server, image, disk, load)
+        with pytest.raises(AssertionError, match="lost or elsewhere"):
+            load.check()
+        server.kill()
+
+
+def _new_disk(tmp_path: Path, mount: Mount) -> tuple[Path, Path]:
+    image = tmp_path / "disk.img"
+    with image.open("wb") as file:
+        file.truncate(96 << 20)
+    subprocess.run(["mkfs.ext4", "-q", "-F", str(image)], check=True)
+    return image, mount("-o", "loop", str(image))
+
+
+def _power_cycle(server: Server, image: Path, disk: Path, load: Load) -> None:
+    _pull_the_plug(disk)
+    load.run(0.1)  # whatever the broker answers now, it is held to it
+    server.kill()
+    subprocess.run(["umount", str(disk)], check=True)
+    subprocess.run(["mount", "-o", "loop", str(image), str(disk)], check=True)
+    server.start()
 
 
 def _pull_the_plug(mount_point: Path) -> None:

@@ -217,7 +217,7 @@ def test_the_broker_recompresses_when_the_topic_names_a_codec(bootstrap: str, ma
 def test_equal_keys_go_to_one_partition_for_java_style_clients(bootstrap: str, make_topic: MakeTopic) -> None:
     """murmur2 clients must agree with each other, or a key's order is lost when a team mixes languages."""
     topic = make_topic("keys", partitions=7)
-    placed: dict[bytes, int] = {}
+    placed: dict[bytes | None, int | None] = {}
     native = Producer({"bootstrap.servers": bootstrap, "partitioner": "murmur2_random"})
     for i in range(40):
         native.produce(topic, b"x", b"key-%d" % i, on_delivery=lambda _, m: placed.update({m.key(): m.partition()}))
