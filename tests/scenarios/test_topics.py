@@ -100,6 +100,34 @@ def test_a_recreated_topic_is_another_topic(broker: Broker) -> None:
         assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
+@pytest.mark.parametrize("checkpoint_survives", [False, True])
+def test_a_recreated_topic_inherits_no_offsets_through_a_crash(tmp_path: Path, checkpoint_survives: bool) -> None:
+    """With the old topic's checkpoint as if the broker had died before rewriting it, too."""
+    with Server(tmp_path) as server:
+        with server.connect() as connection:
+            kit.create_topic(connection, "again")
+            kit.store(connection, "again", *[b"old"] * 100)
+            assert kit.delete_records(connection, "again", 90).low_watermark == 90
+        assert server.stop() == 0
+        checkpoints = {path: path.read_bytes() for path in tmp_path.glob("*-checkpoint")}
+        server.start()
+        with server.connect() as connection:
+            kit.delete_topic(connection, "again")
+        if checkpoint_survives:
+            server.kill()
+            for path, content in checkpoints.items():
+                path.write_bytes(content)
+            server.start()
+        with server.connect() as connection:
+            kit.create_topic(connection, "again")
+            for value in (b"1", b"2", b"3"):
+                kit.store(connection, "again", value)
+        server.kill()
+        server.start()
+        with server.connect() as connection:
+            assert kit.values(kit.read_all(connection, "again")) == [b"1", b"2", b"3"]
+
+
 def test_deleting_topics_that_are_being_written_to_harms_nobody(broker: Broker) -> None:
     """Their syncs fail because the files are gone. That is no fault of the disk, and must not stop other topics."""
     with kit.connect(broker) as admin, kit.connect(broker) as writer:

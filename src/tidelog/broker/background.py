@@ -59,7 +59,7 @@ class Background:
         for replica in self._partitions:
             if replica.log.failure is None and replica.log.flushed_offset < replica.log.end_offset:
                 self._flusher.mark(replica)
-        await asyncio.get_running_loop().run_in_executor(None, self._partitions.directory.prepare_checkpoint())
+        await self._partitions.checkpoint()
 
     async def enforce_retention(self) -> None:
         for replica in list(self._partitions):

@@ -98,6 +98,7 @@ class Node:
         self.partitions.on_created = self._adopt
         self.partitions.on_removed = self.waiting.forget_replicas
         await self.partitions.follow(MetadataImage(self.metadata.image.cluster_id), self.metadata.image)
+        self.directory.forget_absent()
 
     def _adopt(self, replica: Replica) -> None:
         replica.on_watermark = self.waiting.on_watermark

@@ -29,6 +29,7 @@ class Partitions:
         self._clock = clock
         self._by_name: dict[str, list[Replica]] = {}
         self._by_id: dict[UUID, list[Replica]] = {}
+        self._checkpointing = asyncio.Lock()
         self.on_created: Callable[[Replica], None] = lambda replica: None
         self.on_removed: Callable[[list[Replica]], None] = lambda replicas: None
 
@@ -111,6 +112,14 @@ class Partitions:
         for replica in replicas:
             delete = self.directory.delete_log(replica.partition)
             await loop.run_in_executor(None, delete)
+        # Before the name can be used again: or a crash would hand the new topic the old one's offsets.
+        await self.checkpoint()
+
+    async def checkpoint(self) -> None:
+        """One at a time, so that the newest is written last."""
+        async with self._checkpointing:
+            if not self.directory.failed:
+                await asyncio.get_running_loop().run_in_executor(None, self.directory.prepare_checkpoint())
 
     def _reconfigure(self, before: MetadataImage, after: MetadataImage) -> None:
         node = self._static_config.node_id

@@ -126,7 +126,9 @@ class LogDir:
         return log
 
     def delete_log(self, partition: TopicPartition) -> Callable[[], None]:
-        """The log is gone at once; call what is returned in a thread to free its space."""
+        """The log is gone at once; call what is returned in a thread to free its space. Write a checkpoint before a log
+        of that name is created again.
+        """
         log = self.logs.pop(partition, None)
         if log is not None:
             log.abandon("deleted")
@@ -176,7 +178,8 @@ class LogDir:
         """Gathers what to write; call what is returned in a thread."""
         self._check_online()
         for log, point in self._restart_points:
-            log.complete_restart_point(point)
+            if not log.closed:
+                log.complete_restart_point(point)
         started = [(log, log.begin_restart_point()) for log in self.logs.values()]
         self._restart_points = [(log, point) for log, point in started if point is not None]
         points = [point for _, point in self._restart_points]
@@ -199,6 +202,18 @@ class LogDir:
     def checkpoint(self) -> None:
         """Both steps at once, for a caller that may block."""
         self.prepare_checkpoint()()
+
+    def forget_absent(self) -> None:
+        """With every log open: drop what checkpoints say of partitions that are gone. A crash right after their removal
+        left it there, and a new topic of that name must not begin with it.
+        """
+        checkpoints = (self._recovery_points, self._start_offsets, self.high_watermarks)
+        absent = set().union(*checkpoints) - self.logs.keys()
+        for offsets in checkpoints:
+            for partition in absent:
+                offsets.pop(partition, None)
+        if absent:
+            self.checkpoint()
 
     def checkpoint_start_offsets(self) -> None:
         """After DeleteRecords or retention. Writes only if the first segments do not say it already."""
