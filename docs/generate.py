@@ -1,20 +1,30 @@
-"""Writes docs/reference/{settings,cli}.md from the tables and the command tree. A test fails when they are out of date.
+"""Writes docs/reference/{settings,cli,apis}.md and the README's API table from the tables, the command tree and a
+running broker. A test fails when they are out of date.
 
 python docs/generate.py           # write
 python docs/generate.py --check   # exit 1 if something would change
 """
 
+import asyncio
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from typer.main import get_command
 
+from tidelog.broker.node import Node
+from tidelog.broker.requests import Endpoint
 from tidelog.cli.app import app
-from tidelog.config import BROKER_SETTINGS, TOPIC_SETTINGS, Setting, render
+from tidelog.config import BROKER_SETTINGS, TOPIC_SETTINGS, Setting, load, render
+from tidelog.wire.messages import API
 
 REFERENCE = Path(__file__).parent / "reference"
+README = Path(__file__).parent.parent / "README.md"
+_TABLE_BEGINS = "<!-- apis: written by docs/generate.py -->"
+_TABLE_ENDS = "<!-- end of apis -->"
 _GENERATED = "<!-- Written by docs/generate.py; do not edit. -->"
 
 
@@ -107,16 +117,60 @@ def _default(parameter: Any) -> str:
     return f" Default: `{getattr(default, 'value', default)}`."
 
 
-PAGES: dict[str, Callable[[], str]] = {"settings.md": settings, "cli.md": cli}
+def apis() -> str:
+    return "\n".join(
+        [
+            "# Kafka APIs this broker serves",
+            _GENERATED,
+            "",
+            "Exactly what ApiVersions answers, and the file that does it; each file opens with what it does not do.",
+            "",
+            *_api_table(),
+            "",
+        ]
+    )
+
+
+@cache
+def _api_table() -> tuple[str, ...]:
+    rows = ["| key | API | versions | handler |", "|---|---|---|---|"]
+    for endpoint in sorted(asyncio.run(_served())):
+        handler = (endpoint.handle or endpoint.handle_raw).__func__  # type: ignore[union-attr]
+        file = handler.__module__.rpartition(".")[2]
+        versions = f"{endpoint.lowest}-{endpoint.max_version}"
+        rows.append(f"| {endpoint.api_key} | {API[endpoint.api_key].name} | {versions} | `broker/handlers/{file}.py` |")
+    return tuple(rows)
+
+
+async def _served() -> list[Endpoint]:
+    """Asks the wiring itself: a broker is started for it, on any port."""
+    with tempfile.TemporaryDirectory() as directory:
+        node = Node(load(flags={"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": directory}))
+        await node.start()
+        await node.stop()
+    return node.endpoints
+
+
+def readme() -> str:
+    before, rest = README.read_text().split(_TABLE_BEGINS)
+    return before + _TABLE_BEGINS + "\n" + "\n".join(_api_table()) + "\n" + _TABLE_ENDS + rest.split(_TABLE_ENDS)[1]
+
+
+PAGES: dict[Path, Callable[[], str]] = {
+    REFERENCE / "settings.md": settings,
+    REFERENCE / "cli.md": cli,
+    REFERENCE / "apis.md": apis,
+    README: readme,
+}
 
 
 def main() -> int:
     REFERENCE.mkdir(exist_ok=True)
     stale = []
-    for name, page in PAGES.items():
-        path, text = REFERENCE / name, page()
+    for path, page in PAGES.items():
+        text = page()
         if not path.exists() or path.read_text() != text:
-            stale.append(name)
+            stale.append(path.name)
             if "--check" not in sys.argv:
                 path.write_text(text)
     print(f"out of date: {', '.join(stale)}" if stale else "up to date")

@@ -14,6 +14,7 @@ from tidelog.config import BrokerConfig
 BACKLOG: Final = 1024
 ACCEPTS_PER_TURN: Final = 64
 OUT_OF_DESCRIPTORS: Final = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+ADDRESS_NOT_HERE: Final = {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}
 ACCEPT_PAUSE_SECONDS: Final = 1.0
 RESERVED_DESCRIPTORS: Final = 64
 """Kept back from clients for segments, indexes and checkpoints: a log must be able to roll under a flood of
@@ -37,24 +38,42 @@ class Listeners:
         bound: list[tuple[str, int]] = []
         try:
             for address in self._config.listener_addresses:
-                for family, host in _families(address.host):
-                    # One name may mean two addresses; they share the port the first one got.
-                    port = address.port or (bound[-1][1] if bound else 0)
-                    sock = self._bind(family, host, port)
-                    bound.append((host or "::", int(sock.getsockname()[1])))
+                bound += self._bind_name(address.host, address.port)
         except OSError:
             self.close()
             raise
         return bound
 
+    def _bind_name(self, name: str, port: int) -> list[tuple[str, int]]:
+        """Every address of one name, on one port: the first picks it if any will do."""
+        bound: list[tuple[str, int]] = []
+        missing: OSError | None = None
+        for family, host in _families(name):
+            try:
+                sock = self._bind(family, host, port)
+            except OSError as error:
+                if error.errno not in ADDRESS_NOT_HERE:
+                    raise
+                missing = error  # localhost has an IPv6 address in /etc/hosts of many machines that have no IPv6
+                continue
+            port = int(sock.getsockname()[1])
+            bound.append((host or "::", port))
+        if not bound and missing is not None:
+            raise missing
+        return bound
+
     def _bind(self, family: int, host: str, port: int) -> socket.socket:
         sock = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if host == "" else 1)
+            sock.setblocking(False)
+            sock.bind((host, port))
+        except OSError:
+            sock.close()
+            raise
         self._sockets.append(sock)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if host == "" else 1)
-        sock.setblocking(False)
-        sock.bind((host, port))
         return sock
 
     def start(self) -> None:
@@ -141,4 +160,5 @@ def _families(host: str) -> list[tuple[int, str]]:
     if host in ("", "::"):
         return [(socket.AF_INET6, "")] if socket.has_dualstack_ipv6() else [(socket.AF_INET, "")]
     found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    return list(dict.fromkeys((info[0], str(info[4][0])) for info in found))
+    # IPv4 first: it is the address people expect to be told.
+    return sorted(dict.fromkeys((info[0], str(info[4][0])) for info in found))

@@ -32,7 +32,7 @@ WHAT_NEXT = """\
 tidelog {version}: a commit log that speaks Kafka's wire protocol
 
   tidelog demo                                 see it work: a broker, an orders generator, records flowing
-  tidelog serve                                start a broker on 127.0.0.1:9092
+  tidelog serve                                start a broker on localhost:9092
   tidelog topic create orders --partitions 12
   echo '42:{{"item": "tea"}}' | tidelog produce orders --key-separator :
   tidelog consume orders --from-beginning

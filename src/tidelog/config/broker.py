@@ -56,8 +56,8 @@ class BrokerConfig:
         None, "The id of the cluster. Unset: made up at first start and kept in meta.properties of the log directory."
     )
     listeners: tuple[str, ...] = list_of(
-        ("PLAINTEXT://127.0.0.1:9092",),
-        """Addresses the broker binds. An empty host, 0.0.0.0 or [::] is every interface; port 0 is any free port.
+        ("PLAINTEXT://localhost:9092",),
+        """Addresses the broker binds; a name is bound at each of its addresses, so localhost is IPv4 and IPv6. An empty host, 0.0.0.0 or [::] is every interface; port 0 is any free port.
         Anyone who can connect may read and write, so the default is this machine only.""",
         Valid("such as PLAINTEXT://127.0.0.1:9092, each on its own port", listens),
     )
