@@ -182,3 +182,19 @@ def test_a_truncation_interrupted_anywhere_leaves_a_prefix(seed: int) -> None:
         assert [offset for offset, _ in read_values(log)] == list(range(log.end_offset))
         assert log.end_offset >= 3
         assert not [name for name in disk.names if name.endswith(LOG + ".deleted")]
+
+
+def test_segments_of_which_nothing_is_left_leave_a_gap_that_is_read_over() -> None:
+    disk = SimDisk()
+    config = TopicConfig(segment_bytes=170)
+    log = create_log(disk, DIRECTORY, config)
+    for i in range(8):
+        append(log, b"value %d" % i)
+    log.flush()
+    old = read_values(log)
+    gone = log.swap_segments(log.segments[1:2], [])
+    delete_segments(gone)
+    left = [one for one in old if not gone[0].base_offset <= one[0] < gone[0].next_offset]
+    assert read_values(log) == left
+    log.abandon("killed")
+    assert read_values(open_log(disk, DIRECTORY, config, recovery_point=8)) == left

@@ -60,7 +60,7 @@ class Chain:
         old_file = old.file
         old.seal()
         segment = Segment.create(self.disk, self.directory, base_offset, index_interval=index_interval, now_ms=now_ms)
-        old.next_offset = base_offset
+        old.reach(base_offset)
         old.opened = self._open_segments
         self.unsynced[old] = old_file
         self.segments.append(segment)
@@ -100,7 +100,7 @@ class Chain:
         segment.truncate(position, end)
         return segment.next_offset, gone
 
-    def swap(self, old: Sequence[Segment], cleaned: Iterable[str], index_interval: int, now_ms: int) -> list[Segment]:
+    def swap(self, old: Sequence[Segment], cleaned: Iterable[str], index_interval: int) -> list[Segment]:
         """Put the segments of the `.log.cleaned` files in the place of `old`, which is returned to be deleted."""
         first = self.segments.index(old[0])
         invariant(self.segments[first : first + len(old)] == list(old), "swapped segments are not neighbours")
@@ -110,7 +110,7 @@ class Chain:
         names = self.disk.listdir(self.directory)
         waiting = [entry[0] for entry in map(parse_offset_name, names) if entry and entry[1] == LOG + CLEANED]
         # Recovery takes a cleaned file at or before a swapped one for a swap that was not decided.
-        invariant(min(waiting, default=-1) == bases[0], "cleaned segments must be swapped in order")
+        invariant(not bases or min(waiting, default=-1) == bases[0], "cleaned segments must be swapped in order")
         decide_swap(self.disk, self.directory, bases, names)
         for segment in old:
             set_aside(self.disk, self.directory, segment.base_offset)
@@ -129,7 +129,7 @@ class Chain:
         self.segments[first : first + len(old)] = fresh
         self._bases = [segment.base_offset for segment in self.segments]
         for segment, following in zip(self.segments, self.segments[1:], strict=False):
-            segment.next_offset = following.base_offset
+            segment.reach(following.base_offset)
         return list(old)
 
     def _forget(self, segment: Segment) -> None:

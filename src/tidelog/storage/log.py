@@ -205,11 +205,11 @@ class Log(DurableLog):
         self._dirty = True
         self._names_changed()
 
-    def swap_segments(self, old: Sequence[Segment], cleaned: Sequence[str], *, now_ms: int = 0) -> list[Segment]:
+    def swap_segments(self, old: Sequence[Segment], cleaned: Sequence[str]) -> list[Segment]:
         """Compaction's result takes the place of `old`, which is returned to be unlinked by `delete_segments`."""
         self._check_online()
         with storage_errors(str(self.partition)):
-            return self._chain.swap(old, cleaned, self.config.index_interval_bytes, now_ms)
+            return self._chain.swap(old, cleaned, self.config.index_interval_bytes)
 
 
 def _writable(records: Buffer) -> bytearray | memoryview:

@@ -215,7 +215,7 @@ class Recovery:
             position = 0
             if limit is not None:
                 segment.seal()
-                segment.next_offset = limit
+                segment.reach(limit)
                 self._set_sealed(segment)
 
     def _first_to_scan(self) -> int:

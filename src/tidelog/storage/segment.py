@@ -181,7 +181,7 @@ class Segment:
         self.start_indexes()
         for position, header in walk(file, 0, self.size):
             self.note(header.base_offset, header.last_offset, header.max_timestamp, position, header.size)
-        self.next_offset = max(next_offset, self.next_offset)
+        self.reach(next_offset)
         if self.sealed:
             self.seal()
             self.sync_indexes()  # no flush will come by again
@@ -256,6 +256,12 @@ class Segment:
             return timestamp - first > config.segment_ms
         return now_ms - self.created_ms > config.segment_ms
 
+    def reach(self, next_offset: int) -> None:
+        """Offsets below `next_offset` belong here, even if no batch has them any more."""
+        if next_offset > self.next_offset:
+            self.next_offset = next_offset
+            del self.recent[:]  # which says that the last batch goes up to the end
+
     def seal(self) -> None:
         """No more appends: leave complete indexes behind. The last time entry is how a cold segment knows its age."""
         self.time_index.append_if_newer(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
@@ -273,7 +279,7 @@ class Segment:
         self.size = position
         self.sealed = False
         self.resume(position)
-        self.next_offset = max(next_offset, self.base_offset)
+        self.reach(next_offset)
         self.write_indexes()
 
     def resume(self, position: int) -> None:
