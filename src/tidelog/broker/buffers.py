@@ -1,7 +1,8 @@
-"""Big read buffers, lent to a connection for the length of one big frame."""
+"""Read buffers: one that all connections share, and big ones lent for the length of one frame."""
 
 from typing import Final
 
+SHARED: Final = 64 * 1024
 GRANT: Final = 4 * 1024 * 1024
 """Room given to a frame on its word alone. Beyond it, room grows only as fast as bytes really arrive."""
 KEEP: Final = 8
@@ -10,16 +11,19 @@ KEEP: Final = 8
 
 class BufferPool:
     def __init__(self) -> None:
+        self.shared = bytearray(SHARED)
+        """Where every read begins. Whoever needs bytes for longer than one turn of the loop copies them out."""
         self._free: list[bytearray] = []
 
     def take(self, wanted: int, *, received: int) -> bytearray:
-        size = min(wanted, max(GRANT, 2 * received))
+        size = max(min(wanted, max(GRANT, 2 * received)), received + 1)
         for index, buffer in enumerate(self._free):
             if len(buffer) >= size:
                 return self._free.pop(index)
-        # Rounded up, so that frames of slightly different sizes can share buffers.
-        return bytearray(1 << (size - 1).bit_length() if size <= GRANT else size)
+        if SHARED < size <= GRANT:
+            size = 1 << (size - 1).bit_length()  # rounded up, so that frames of similar sizes can share buffers
+        return bytearray(size)
 
     def give_back(self, buffer: bytearray) -> None:
-        if len(buffer) <= GRANT and len(self._free) < KEEP:
+        if SHARED < len(buffer) <= GRANT and len(self._free) < KEEP:
             self._free.append(buffer)

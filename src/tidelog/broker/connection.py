@@ -3,6 +3,9 @@
 Raw non-blocking sockets on the event loop, without asyncio transports: reads go straight into our buffer, answers
 leave in the same wake-up that made them, and file slices leave by `sendfile`, none of which transports allow.
 
+All connections read into one shared buffer, and most requests are whole when they arrive, so an idle or quick client
+costs no buffer at all; only the rest of a half-received frame is kept.
+
 Memory is bounded by design. A frame gets room as its bytes arrive. Answers queue as (file, position, length), not as
 bytes. A client that does not read its answers, or has too many requests in flight, is not read from: it stops only
 itself.
@@ -21,12 +24,13 @@ from tidelog.storage.log import Slice
 
 Part = bytes | Slice
 
-SMALL_BUFFER: Final = 32 * 1024
 SENDFILE_MIN: Final = 64 * 1024
 """Below this, one pread and one send cost less than a sendfile."""
 WRITE_TURN: Final = 2 * 1024 * 1024
 """Bytes one connection may send before the others get their turn."""
 MAX_GATHER: Final = 64
+MAX_CORKED: Final = 32
+"""Answers gathered for one send. If the client does not take them, no further request of it is looked at."""
 
 _SIZE: Final = Struct(">i")
 _MIN_FRAME: Final = 8  # api key, version, correlation id
@@ -48,7 +52,7 @@ class FrameHandler(Protocol):
 class Connection:
     __slots__ = (
         "_answers", "_buffer", "_closed", "_corked", "_dispatch", "_end", "_exclusive", "_loop", "_max_frame",
-        "_max_in_flight", "_on_close", "_out", "_pool", "_reading", "_small", "_sock", "_start", "_view", "_writing",
+        "_max_in_flight", "_on_close", "_out", "_pool", "_reading", "_sock", "_start", "_view", "_writing",
         "bytes_in", "fd", "host", "last_active", "peer", "port",
     )  # fmt: skip
 
@@ -71,7 +75,7 @@ class Connection:
         self._max_frame = max_frame
         self._max_in_flight = max_in_flight
         self._on_close = on_close
-        self._small = self._buffer = bytearray(SMALL_BUFFER)
+        self._buffer = pool.shared
         self._view = memoryview(self._buffer)
         self._start = self._end = 0
         self._answers: deque[Answer] = deque()
@@ -97,7 +101,10 @@ class Connection:
             self.close(f"read failed: {error}")
             return
         if count == 0:
-            self.close("closed by the client")
+            if self._end == len(self._view):
+                self._process()  # it was our room that ended, not the stream
+            else:
+                self.close("closed by the client")
             return
         self._end += count
         self.bytes_in += count
@@ -126,6 +133,8 @@ class Connection:
             begin = self._start + 4
             self._start = begin + size
             self._dispatch(self, self._view[begin : self._start])
+            if len(self._out) >= MAX_CORKED:
+                self._write()
         self._corked = False
         if self._closed:
             return
@@ -135,38 +144,37 @@ class Connection:
         self._watch_reading()
 
     def _make_room(self) -> None:
-        """See to it that the unfinished frame can arrive whole, moving it to the front or to a bigger buffer if
-        need be.
-        """
+        """Keep what is left of the buffer where the rest of its frame fits, and let go of the shared one."""
         start, end = self._start, self._end
         left = end - start
         if left == 0:
             self._start = self._end = 0
-            if self._buffer is not self._small:
-                self._use(self._small)
+            if self._buffer is not self._pool.shared:
+                self._use(self._pool.shared)
             return
         wanted = _SIZE.unpack_from(self._buffer, start)[0] + 4 if left >= 4 else 4
-        if end < len(self._view) and start + wanted <= len(self._view):
+        wanted = max(wanted, left)  # more than one frame is left when the client is being held back
+        own = self._buffer is not self._pool.shared
+        if own and end < len(self._view) and start + wanted <= len(self._view):
             return
-        if wanted <= SMALL_BUFFER and left <= SMALL_BUFFER:
-            target = self._small
-        elif wanted <= len(self._buffer):
-            target = self._buffer
-        elif start == 0 and end < len(self._view):
+        if own and start == 0 and end < len(self._view):
             return  # a huge frame, still filling the room it was granted
+        if own and start > 0 and wanted <= len(self._buffer):
+            # Through bytes: the two ranges may overlap.
+            self._buffer[:left] = bytes(self._view[start:end])
+            target = self._buffer
         else:
             target = self._pool.take(wanted, received=left)
-        # Through bytes when source and target are one buffer: the two ranges may overlap.
-        target[:left] = bytes(self._view[start:end]) if target is self._buffer else self._view[start:end]
+            target[:left] = self._view[start:end]
         self._start, self._end = 0, left
-        self._use(target, until=wanted if target is not self._small else None)
+        # Reading stops at the end of the frame, so that what follows it never has to be moved.
+        self._use(target, until=max(wanted, left + 1))
 
     def _use(self, buffer: bytearray, until: int | None = None) -> None:
         old, self._buffer = self._buffer, buffer
         whole = memoryview(buffer)
-        # Reading stops at the end of a big frame, so that what follows it never has to be moved.
         self._view = whole if until is None else whole[:until]
-        if old is not self._small and old is not buffer:
+        if old is not buffer:
             self._pool.give_back(old)
 
     def _watch_reading(self) -> None:
@@ -309,6 +317,6 @@ class Connection:
         self._sock.close()
         self._answers.clear()
         self._out.clear()
-        if self._buffer is not self._small:
-            self._use(self._small)
+        if self._buffer is not self._pool.shared:
+            self._use(self._pool.shared)
         self._on_close(self, reason)
