@@ -57,8 +57,9 @@ class BrokerConfig:
     )
     listeners: tuple[str, ...] = list_of(
         ("PLAINTEXT://localhost:9092",),
-        """Addresses the broker binds; a name is bound at each of its addresses, so localhost is IPv4 and IPv6. An empty host, 0.0.0.0 or [::] is every interface; port 0 is any free port.
-        Anyone who can connect may read and write, so the default is this machine only.""",
+        """Addresses the broker binds; a name is bound at each of its addresses, so localhost is IPv4 and IPv6. An empty
+        host, 0.0.0.0 or [::] is every interface; port 0 is any free port. Anyone who can connect may read and write,
+        so the default is this machine only.""",
         Valid("such as PLAINTEXT://127.0.0.1:9092, each on its own port", listens),
     )
     advertised_listeners: tuple[str, ...] | None = list_of(
