@@ -1,6 +1,7 @@
 """Compaction, driven: the dirtiest log first, rewritten by a worker process, swapped in between two requests."""
 
 import asyncio
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from tidelog.broker.deep_work import DeepWork
@@ -35,14 +36,45 @@ class Cleaner:
         self._deep_work = deep_work
         self._clock = clock
         directory = partitions.directory
-        self._cleaned_to = read_cleaner_checkpoint(directory.disk, directory.path)
+        known = {each.partition for each in partitions}
+        stored = read_cleaner_checkpoint(directory.disk, directory.path)
+        self._cleaned_to = {place: offset for place, offset in stored.items() if place in known}
         self._uncleanable: dict[TopicPartition, str] = {}
         """Logs whose compaction failed, and why: left alone until a restart, so that they cannot starve the others."""
+        if self._cleaned_to != stored:
+            self._write_checkpoint()  # a crash came between a topic's removal and `forget`
+
+    def forget(self, replicas: Iterable[Replica]) -> None:
+        """These partitions are gone. A new topic of that name has nothing clean and nothing broken."""
+        gone = {replica.partition for replica in replicas}
+        for place in gone:
+            self._uncleanable.pop(place, None)
+        if gone & self._cleaned_to.keys():
+            self._cleaned_to = {place: offset for place, offset in self._cleaned_to.items() if place not in gone}
+            self._write_checkpoint()
+
+    def _write_checkpoint(self) -> None:
+        directory = self._partitions.directory
+        write_cleaner_checkpoint(directory.disk, directory.path, self._cleaned_to)
 
     async def run(self) -> None:
         """Compact until nothing is due."""
+        self._roll_overdue()
         while (chosen := self._dirtiest()) is not None:
             await self._clean(chosen)
+
+    def _roll_overdue(self) -> None:
+        """The active segment is never compacted, so one with records older than max.compaction.lag.ms is closed."""
+        now_ms = self._clock.now_ms()
+        for replica in self._partitions:
+            horizon = now_ms - replica.config.max_compaction_lag_ms
+            if horizon < 0 or not replica.config.compacted or replica.log.failed:
+                continue
+            if 0 <= replica.log.active_segment.first_timestamp < horizon:
+                try:
+                    replica.log.roll(now_ms)
+                except KafkaError as error:
+                    log.warning("cannot roll for compaction", partition=str(replica.partition), error=str(error))
 
     def _dirtiest(self) -> Candidate | None:
         due: list[Candidate] = []
@@ -90,8 +122,11 @@ class Cleaner:
             result = await self._deep_work.compact(request)
             gone = self._install(replica, result)
         except (KafkaError, OSError) as error:
-            log.error("compaction failed; this log is left as it is", partition=name, error=str(error))
-            self._uncleanable[replica.partition] = str(error)
+            if self._as_requested(replica, request):
+                log.error("compaction failed; this log is left as it is", partition=name, error=str(error))
+                self._uncleanable[replica.partition] = str(error)
+            else:
+                log.info("compaction interrupted: retention was quicker, or the topic was deleted", partition=name)
             return
         stats = result.stats
         log.info(
@@ -112,12 +147,14 @@ class Cleaner:
             gone = replica.log.swap_segments([present[base] for base in result.replaced], result.cleaned)
         elif result.cleaned_to <= self._cleaned_to.get(replica.partition, -1):
             self._uncleanable[replica.partition] = "no progress"
-        known = {each.partition for each in self._partitions}
-        self._cleaned_to = {place: offset for place, offset in self._cleaned_to.items() if place in known}
         self._cleaned_to[replica.partition] = result.cleaned_to
-        directory = self._partitions.directory
-        write_cleaner_checkpoint(directory.disk, directory.path, self._cleaned_to)
+        self._write_checkpoint()
         return gone
+
+    def _as_requested(self, replica: Replica, request: CompactionRequest) -> bool:
+        """Whether the files that were to be compacted are still all there."""
+        present = {segment.base_offset for segment in replica.log.segments}
+        return not replica.log.failed and self._still_ours(replica) and present.issuperset(request.segments)
 
     def _still_ours(self, replica: Replica) -> bool:
         try:

@@ -68,6 +68,7 @@ class Node:
             self.metadata = self._load_metadata()
             await self._host_everything()
             self.cleaner = Cleaner(self.partitions, self.deep_work, self.clock)
+            self.partitions.on_removed = self._let_go
             self.dispatcher = Dispatcher(self._make_endpoints(), loop)
             self.listeners = Listeners(loop, self.config, self.dispatcher)
             self.background = Background(self.partitions, self.listeners, self.flusher, self.cleaner, self.clock)
@@ -96,12 +97,15 @@ class Node:
 
     async def _host_everything(self) -> None:
         self.partitions.on_created = self._adopt
-        self.partitions.on_removed = self.waiting.forget_replicas
         await self.partitions.follow(MetadataImage(self.metadata.image.cluster_id), self.metadata.image)
         self.directory.forget_absent()
 
     def _adopt(self, replica: Replica) -> None:
         replica.on_watermark = self.waiting.on_watermark
+
+    def _let_go(self, replicas: list[Replica]) -> None:
+        self.waiting.forget_replicas(replicas)
+        self.cleaner.forget(replicas)
 
     def _make_endpoints(self) -> list[Endpoint]:
         config = self.config
