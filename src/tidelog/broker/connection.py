@@ -13,7 +13,7 @@ itself.
 
 import os
 import socket
-from asyncio import AbstractEventLoop
+from asyncio import AbstractEventLoop, Future
 from collections import deque
 from collections.abc import Callable, Sequence
 from struct import Struct
@@ -28,6 +28,8 @@ SENDFILE_MIN: Final = 64 * 1024
 """Below this, one pread and one send cost less than a sendfile."""
 WRITE_TURN: Final = 2 * 1024 * 1024
 """Bytes one connection may send before the others get their turn."""
+WARM_BYTES: Final = WRITE_TURN
+"""Read ahead in one go for a client whose history is not in the page cache."""
 MAX_GATHER: Final = 64
 MAX_CORKED: Final = 32
 """Answers gathered for one send. If the client does not take them, no further request of it is looked at."""
@@ -51,8 +53,8 @@ class FrameHandler(Protocol):
 
 class Connection:
     __slots__ = (
-        "_answers", "_buffer", "_closed", "_corked", "_dispatch", "_end", "_exclusive", "_loop", "_max_frame",
-        "_max_in_flight", "_on_close", "_out", "_pool", "_reading", "_sock", "_start", "_view", "_writing",
+        "_answers", "_armed", "_buffer", "_closed", "_corked", "_dispatch", "_end", "_exclusive", "_loop", "_max_frame",
+        "_max_in_flight", "_on_close", "_out", "_pool", "_reading", "_sock", "_start", "_view", "_warming", "_writing",
         "bytes_in", "fd", "host", "last_active", "peer", "port",
     )  # fmt: skip
 
@@ -80,7 +82,7 @@ class Connection:
         self._start = self._end = 0
         self._answers: deque[Answer] = deque()
         self._out: deque[Part] = deque()
-        self._corked = self._writing = self._closed = self._exclusive = False
+        self._corked = self._writing = self._closed = self._exclusive = self._armed = self._warming = False
         self._reading = True
         self.bytes_in = 0
         self.last_active = loop.time()
@@ -237,14 +239,18 @@ class Connection:
             pass
         except OSError as error:
             self.close(f"write failed: {error}")
-        if self._closed or bool(out) == self._writing:
+        if self._closed:
             return
         self._writing = bool(out)
-        if self._writing:
-            self._loop.add_writer(self.fd, self._write)
-        else:
+        armed = self._writing and not self._warming
+        if armed != self._armed:
+            self._armed = armed
+            if armed:
+                self._loop.add_writer(self.fd, self._write)
+            else:
+                self._loop.remove_writer(self.fd)
+        if not self._writing:
             self.last_active = self._loop.time()
-            self._loop.remove_writer(self.fd)
         if not self._corked:
             self._watch_reading()
 
@@ -276,11 +282,15 @@ class Connection:
 
     def _write_slice(self, piece: Slice) -> int:
         if piece.length < SENDFILE_MIN:
-            data = piece.file.read(piece.position, piece.length)
-            if len(data) != piece.length:
-                raise OSError("a log segment shrank under a reader")
+            data = piece.file.read_cached(piece.position, piece.length)
+            if data is None:
+                self._warm(piece)
+                raise BlockingIOError
             self._out[0] = data
             return 0
+        if piece.file.read_cached(piece.position, 1) is None:
+            self._warm(piece)
+            raise BlockingIOError
         sent = os.sendfile(self.fd, piece.file.fileno(), piece.position, min(piece.length, WRITE_TURN))
         if sent == 0:
             raise OSError("a log segment shrank under a reader")
@@ -289,6 +299,24 @@ class Connection:
         else:
             self._out[0] = Slice(piece.file, piece.position + sent, piece.length - sent)
         return sent
+
+    def _warm(self, piece: Slice) -> None:
+        """The page cache does not hold this: a thread waits for the device, and only this client waits for the
+        thread.
+        """
+        self._warming = True
+        length = min(piece.length, WARM_BYTES)
+
+        def warmed(reading: Future[bytes]) -> None:
+            self._warming = False
+            if self._closed:
+                return
+            if reading.exception() is not None or len(reading.result()) < length:
+                self.close("a log segment cannot be read")
+            else:
+                self._write()
+
+        self._loop.run_in_executor(None, piece.file.read, piece.position, length).add_done_callback(warmed)
 
     # -- end --------------------------------------------------------------------------------------------------------
 
@@ -312,7 +340,7 @@ class Connection:
         self._closed = True
         if self._reading:
             self._loop.remove_reader(self.fd)
-        if self._writing:
+        if self._armed:
             self._loop.remove_writer(self.fd)
         self._sock.close()
         self._answers.clear()

@@ -43,6 +43,10 @@ class File(Protocol):
         ...
 
     def read(self, position: int, length: int) -> bytes: ...
+    def read_cached(self, position: int, length: int) -> bytes | None:
+        """Like `read`, but None where that would wait for the device."""
+        ...
+
     def truncate(self, size: int) -> None: ...
     def sync(self) -> None:
         """fdatasync. May run in a thread while the owner appends."""
@@ -121,6 +125,18 @@ class RealFile:
 
     def read(self, position: int, length: int) -> bytes:
         return os.pread(self._fd, length, position)
+
+    def read_cached(self, position: int, length: int) -> bytes | None:
+        buffer = bytearray(length)
+        try:
+            count = os.preadv(self._fd, [buffer], position, os.RWF_NOWAIT)
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            if error.errno in (errno.EOPNOTSUPP, errno.EINVAL):  # a file system that cannot tell
+                return self.read(position, length)
+            raise
+        return bytes(buffer) if count == length else None
 
     def truncate(self, size: int) -> None:
         os.ftruncate(self._fd, size)

@@ -1,10 +1,13 @@
 """A connection over a real socket pair: frames arrive whole whatever pieces they come in, answers leave in order."""
 
 import asyncio
+import os
 import socket
 import struct
+import threading
 from collections.abc import Awaitable, Callable
 from itertools import pairwise
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -12,7 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidelog.broker.buffers import GRANT, SHARED, BufferPool
-from tidelog.broker.connection import Answer, Connection
+from tidelog.broker.connection import SENDFILE_MIN, Answer, Connection
+from tidelog.storage.disk import RealFile
+from tidelog.storage.log import Slice
 
 MAX_FRAME = 16 * 1024 * 1024
 
@@ -217,5 +222,49 @@ def test_an_idle_connection_keeps_no_buffer() -> None:
         await peer.receive(500_004)
         await peer.until(lambda: peer.connection._buffer is peer.pool.shared)
         peer.end()
+
+    run(scenario)
+
+
+class ColdFile(RealFile):
+    """As after a reboot: nothing is in the page cache until somebody has waited for the device."""
+
+    warmed_to = 0
+
+    def read(self, position: int, length: int) -> bytes:
+        assert threading.current_thread() is not threading.main_thread(), "the event loop waited for the device"
+        self.warmed_to = max(self.warmed_to, position + length)
+        return super().read(position, length)
+
+    def read_cached(self, position: int, length: int) -> bytes | None:
+        return super().read_cached(position, length) if position + length <= self.warmed_to else None
+
+
+@pytest.mark.parametrize("size", [100, SENDFILE_MIN - 1, SENDFILE_MIN, 5_000_000])
+def test_cold_data_is_waited_for_in_a_thread(tmp_path: Path, size: int) -> None:
+    content = Random(2).randbytes(size)
+    (tmp_path / "segment").write_bytes(content)
+    file = ColdFile("segment", os.open(tmp_path / "segment", os.O_RDWR))
+
+    async def scenario() -> None:
+        peer = Peer(lambda connection, body: connection.answer([body, Slice(file, 0, size)]))
+        await peer.send(frame(b"question") + frame(b"question"))
+        expected = b"question" + content
+        assert await peer.receive(2 * len(expected)) == 2 * expected
+        await peer.until(lambda: not peer.connection.busy)
+        peer.end()
+
+    run(scenario)
+
+
+def test_a_file_that_ends_early_ends_the_connection(tmp_path: Path) -> None:
+    (tmp_path / "segment").write_bytes(b"short")
+    file = RealFile("segment", os.open(tmp_path / "segment", os.O_RDWR))
+
+    async def scenario() -> None:
+        peer = Peer(lambda connection, body: connection.answer([Slice(file, 0, 1_000_000)]))
+        await peer.send(frame(b"question"))
+        await peer.until(lambda: bool(peer.closed))
+        peer.client.close()
 
     run(scenario)

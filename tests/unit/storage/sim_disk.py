@@ -70,6 +70,9 @@ class SimFile:
     def read(self, position: int, length: int) -> bytes:
         return bytes(self._inode.cache[position : position + length])
 
+    def read_cached(self, position: int, length: int) -> bytes | None:
+        return self.read(position, length)
+
     def truncate(self, size: int) -> None:
         self._disk.before("truncate", self.path)
         self._inode.truncate(size)
