@@ -33,7 +33,7 @@ class State(Enum):
     PREPARING_REBALANCE = "PreparingRebalance"
     COMPLETING_REBALANCE = "CompletingRebalance"
     STABLE = "Stable"
-    DEAD = "Dead"
+    DEAD = "Dead"  # what a group that does not exist is called
 
 
 class Change(Enum):
@@ -41,7 +41,6 @@ class Change(Enum):
     ALL_JOINED = "everybody who counts has joined"
     ALL_LEFT = "nobody is left to join"
     ASSIGNED = "the leader said who gets what"
-    DELETED = "an administrator or retention removed the group"
 
 
 NEXT: Final[Mapping[tuple[State, Change], State]] = MappingProxyType(
@@ -52,7 +51,6 @@ NEXT: Final[Mapping[tuple[State, Change], State]] = MappingProxyType(
         (State.PREPARING_REBALANCE, Change.ALL_JOINED): State.COMPLETING_REBALANCE,
         (State.PREPARING_REBALANCE, Change.ALL_LEFT): State.EMPTY,
         (State.COMPLETING_REBALANCE, Change.ASSIGNED): State.STABLE,
-        (State.EMPTY, Change.DELETED): State.DEAD,
     }
 )
 
@@ -213,7 +211,7 @@ class ClassicGroup(msgspec.Struct, frozen=True, kw_only=True):
             return False
         if not self.members:
             return True
-        return protocol_type == self.protocol_type and any(name in self.candidates() for name, _ in protocols)
+        return protocol_type == self.protocol_type and not self.candidates().isdisjoint(name for name, _ in protocols)
 
     def elect_protocol(self) -> str:
         candidates = self.candidates()
@@ -252,7 +250,6 @@ class ClassicGroup(msgspec.Struct, frozen=True, kw_only=True):
         return self.with_(
             members={**self.members, member.member_id: member},
             static=static,
-            protocol_type=self.protocol_type,
             leader=self.leader or member.member_id,
             pending_members=self.pending_members - {member.member_id},
         )

@@ -14,7 +14,7 @@ from tidelog.wire.primitives import i32
 from tidelog.wire.schema import NEVER, Message, decode, stored
 
 CONSUMER: Final = "consumer"
-"""The protocol type of everything that calls itself a consumer; others (Connect, Schema Registry) have their own bytes."""
+"""The protocol type of everything that calls itself a consumer; Connect and others have bytes of their own."""
 
 _VERSION: Final = Struct(">h")
 
