@@ -11,12 +11,15 @@ from tidelog.broker.cleaner import Cleaner
 from tidelog.broker.flusher import Flusher
 from tidelog.broker.listener import Listeners
 from tidelog.broker.logs import get_logger
+from tidelog.broker.metadata import Metadata
 from tidelog.broker.partitions import Partitions
 from tidelog.clock import Clock
 from tidelog.cluster.replica import Replica
+from tidelog.errors import StorageOffline
 from tidelog.storage.swap import delete_segments
 
 IDLE_CHECK_SECONDS: Final = 5.0
+SETTLE_SECONDS: Final = 2.0
 PRODUCER_CHECK_SECONDS: Final = 600.0
 
 log = get_logger("background")
@@ -24,8 +27,15 @@ log = get_logger("background")
 
 class Background:
     def __init__(
-        self, partitions: Partitions, listeners: Listeners, flusher: Flusher, cleaner: Cleaner, clock: Clock
+        self,
+        metadata: Metadata,
+        partitions: Partitions,
+        listeners: Listeners,
+        flusher: Flusher,
+        cleaner: Cleaner,
+        clock: Clock,
     ) -> None:
+        self._metadata = metadata
         self._partitions = partitions
         self._listeners = listeners
         self._flusher = flusher
@@ -39,6 +49,7 @@ class Background:
         self._every(config.log_retention_check_interval_ms / 1000, self.enforce_retention)
         self._every(PRODUCER_CHECK_SECONDS, self.expire_producers)
         self._every(IDLE_CHECK_SECONDS, self.close_idle)
+        self._every(SETTLE_SECONDS, self.settle)
         if config.log_cleaner_enable:
             self._every(config.log_cleaner_backoff_ms / 1000, self._cleaner.run)
 
@@ -81,6 +92,12 @@ class Background:
         horizon = self._clock.now_ms() - self._partitions.broker_config.producer_id_expiration_ms
         for replica in self._partitions:
             replica.log.producers.expire(horizon)
+
+    async def settle(self) -> None:
+        try:
+            await self._metadata.settle()
+        except StorageOffline as error:
+            log.warning("partitions still missing", error=str(error))
 
     async def close_idle(self) -> None:
         self._listeners.close_idle()

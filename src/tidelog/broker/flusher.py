@@ -12,6 +12,7 @@ from queue import SimpleQueue
 from typing import Final
 
 from tidelog.cluster.replica import Replica
+from tidelog.storage.disk import OUT_OF_DESCRIPTORS
 from tidelog.storage.flush import Flush
 
 THREADS: Final = 4
@@ -19,6 +20,9 @@ THREADS: Final = 4
 
 LAZY_SECONDS: Final = 0.005
 """How long appends that nobody waits for may gather before they are synced."""
+
+RETRY_SECONDS: Final = 0.1
+"""Until a sync that found no free descriptor is tried again."""
 
 Job = tuple[Replica, Flush]
 
@@ -86,7 +90,10 @@ class Flusher:
             return
         if error is not None:
             self._dirty.discard(replica)
-            self._on_error(replica, error)
+            if error.errno in OUT_OF_DESCRIPTORS:
+                self._loop.call_later(RETRY_SECONDS, self.mark, replica)
+            else:
+                self._on_error(replica, error)
             return
         replica.log.complete_flush(flush)
         if replica in self._dirty:

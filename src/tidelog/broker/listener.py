@@ -31,6 +31,7 @@ class Listeners:
         self._dispatch = dispatch
         self._pool = BufferPool()
         self._sockets: list[socket.socket] = []
+        self._refusing = False
         self.connections: set[Connection] = set()
 
     def bind(self) -> list[tuple[str, int]]:
@@ -105,10 +106,14 @@ class Listeners:
             self._loop.add_reader(listener.fileno(), self._accept, listener)
 
     def _admit(self, sock: socket.socket) -> None:
-        if len(self.connections) >= self._limit():
-            log.warning("connection refused: max.connections reached", limit=self._limit())
+        full = self._full(sock)
+        if full:
+            if not self._refusing:  # once, however many try
+                log.warning("connections are refused", reason=full, connections=len(self.connections))
+            self._refusing = True
             sock.close()
             return
+        self._refusing = False
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
@@ -126,9 +131,15 @@ class Listeners:
             return
         self.connections.add(connection)
 
-    def _limit(self) -> int:
+    def _full(self, sock: socket.socket) -> str | None:
+        """Why this connection is one too many, if it is."""
+        if len(self.connections) >= self._config.max_connections:
+            return f"max.connections={self._config.max_connections} reached"
+        # Descriptors are given out lowest first, so the number of a new one tells how many are in use.
         descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        return min(self._config.max_connections, max(descriptors - RESERVED_DESCRIPTORS, 1))
+        if sock.fileno() >= descriptors - min(RESERVED_DESCRIPTORS, descriptors // 4):
+            return f"of {descriptors} descriptors the last are kept for the log: raise `ulimit -n`"
+        return None
 
     def _forget(self, connection: Connection, reason: str) -> None:
         self.connections.discard(connection)

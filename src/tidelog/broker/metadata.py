@@ -5,21 +5,28 @@ Today a change is committed when it is on this node's disk. When a quorum stores
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
 
 from tidelog.clock import Clock
 from tidelog.cluster.image import MetadataImage
 from tidelog.cluster.metadata_log import MetadataLog
 from tidelog.cluster.records import AnyRecord
 from tidelog.errors import StorageOffline
+from tidelog.storage.disk import OUT_OF_DESCRIPTORS
+
+RETRY_SECONDS: Final = 0.1
+"""Until a sync that found no free descriptor is tried again."""
 
 Decide = Callable[[MetadataImage], Sequence[AnyRecord]]
 Listener = Callable[[MetadataImage, MetadataImage], Awaitable[None]]
 
 
 class Metadata:
-    def __init__(self, log: MetadataLog, image: MetadataImage, clock: Clock) -> None:
+    def __init__(self, log: MetadataLog, image: MetadataImage, clock: Clock, on_failure: Callable[[str], None]) -> None:
         self._log = log
         self._clock = clock
+        self._on_failure = on_failure
+        """Told that this disk can no longer be trusted."""
         self._lock = asyncio.Lock()
         self._listeners: list[Listener] = []
         self.image = image
@@ -41,15 +48,34 @@ class Metadata:
                 await listener(before, after)
             return after
 
+    async def settle(self) -> None:
+        """Let listeners finish what they could not do when the image changed."""
+        async with self._lock:
+            for listener in self._listeners:
+                await listener(self.image, self.image)
+
     async def _store(self, records: Sequence[AnyRecord]) -> None:
-        log = self._log.log
         try:
             self._log.append(records, now_ms=self._clock.now_ms())
-            flush = log.begin_flush()
-            if flush is not None:
+        except (OSError, StorageOffline) as error:
+            # Nothing of it was written, and another time there may be space for it.
+            raise StorageOffline(f"metadata could not be stored: {error}") from error
+        try:
+            await self._flush()
+        except OSError as error:
+            # It is in the log and may come true with the next start, while this image will never have it.
+            reason = f"metadata could not be synced: {error}"
+            self._on_failure(reason)
+            raise StorageOffline(reason) from error
+
+    async def _flush(self) -> None:
+        log = self._log.log
+        flush = log.begin_flush()
+        while flush is not None and not flush.done:
+            try:
                 await asyncio.get_running_loop().run_in_executor(None, flush.run)
                 log.complete_flush(flush)
-        except (OSError, StorageOffline) as error:
-            # As for any log: after a failed sync nothing written to it can be trusted, so nothing more is promised.
-            log.fail(f"metadata could not be stored: {error}")
-            raise StorageOffline(f"metadata could not be stored: {error}") from error
+            except OSError as error:
+                if error.errno not in OUT_OF_DESCRIPTORS:
+                    raise
+                await asyncio.sleep(RETRY_SECONDS)

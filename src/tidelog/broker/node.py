@@ -71,7 +71,9 @@ class Node:
             self.partitions.on_removed = self._let_go
             self.dispatcher = Dispatcher(self._make_endpoints(), loop)
             self.listeners = Listeners(loop, self.config, self.dispatcher)
-            self.background = Background(self.partitions, self.listeners, self.flusher, self.cleaner, self.clock)
+            self.background = Background(
+                self.metadata, self.partitions, self.listeners, self.flusher, self.cleaner, self.clock
+            )
             self.addresses = self.listeners.bind()
         except BaseException:
             self.directory.close(clean=False)
@@ -91,7 +93,7 @@ class Node:
         for topic_id, name in metadata_log.removed_topics.items():
             self.directory.delete_leftovers(name, topic_id)
         metadata_log.snapshot_if_worthwhile(image, now_ms=now_ms)
-        metadata = Metadata(metadata_log, image, self.clock)
+        metadata = Metadata(metadata_log, image, self.clock, self._give_up_directory)
         metadata.subscribe(self.partitions.follow)
         return metadata
 
@@ -131,8 +133,10 @@ class Node:
         return self.endpoints
 
     def _on_sync_error(self, replica: Replica, error: OSError) -> None:
+        self._give_up_directory(str(error))
+
+    def _give_up_directory(self, reason: str) -> None:
         """The kernel reports a lost write once and forgets it, so the whole directory is given up for good."""
-        reason = str(error)
         log.critical("log directory offline", directory=self.directory.path, reason=reason)
         self.directory.fail(reason)
         for each in self.partitions:

@@ -1,7 +1,7 @@
 """The replicas this broker holds, found by name or by id, kept in step with the metadata image."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 from uuid import UUID
 
@@ -10,7 +10,7 @@ from tidelog.clock import Clock
 from tidelog.cluster.image import MetadataImage, TopicImage
 from tidelog.cluster.replica import Replica
 from tidelog.config import BrokerConfig, TopicConfig
-from tidelog.errors import UnknownTopicId, UnknownTopicOrPartition
+from tidelog.errors import InvalidConfig, StorageOffline, UnknownTopicId, UnknownTopicOrPartition
 from tidelog.ids import TopicId, TopicPartition
 from tidelog.storage.log import Log
 from tidelog.storage.log_dir import LogDir
@@ -65,7 +65,24 @@ class Partitions:
         return self.get(topic, partition) if topic else self.get_by_id(topic_id, partition)
 
     def topic_config(self, image: MetadataImage, topic: str) -> TopicConfig:
-        return TopicConfig.resolve(self.broker_config, image.topic_config(topic))
+        """Stored settings were valid when they were stored. Where the broker's have changed since so that they no
+        longer go together, the broker's rule: one topic must not keep the others from being served.
+        """
+        stored = image.topic_config(topic)
+        try:
+            return TopicConfig.resolve(self.broker_config, stored)
+        except InvalidConfig as error:
+            log.error("a topic's settings are ignored", topic=topic, error=str(error))
+            return TopicConfig.resolve(self.broker_config, {})
+
+    def check_configs(self, image: MetadataImage, topics: Iterable[str]) -> None:
+        """Refuse an image whose settings do not go together, before it is stored: afterwards no broker could start."""
+        broker = self._static_config.with_dynamic(image.broker_config(self._static_config.node_id))
+        for name in topics:
+            try:
+                TopicConfig.resolve(broker, image.topic_config(name))
+            except InvalidConfig as error:
+                raise InvalidConfig(f"topic {name}: {error}") from error
 
     # -- following the image ----------------------------------------------------------------------------------------
 
@@ -78,20 +95,25 @@ class Partitions:
             if now is None or now.topic_id != topic.topic_id:
                 await self._remove(topic)
         for name, topic in after.topics.items():
-            if topic is not before.topics.get(name):
+            if len(self._by_name.get(name, ())) < len(topic.partitions):
                 await self.host(topic, self.topic_config(after, name))
 
     async def host(self, topic: TopicImage, config: TopicConfig) -> None:
+        """What a full disk or too many open files prevents is told, and done when the image is followed again."""
         replicas = self._by_name.get(topic.name, [])
-        for partition in topic.partitions[len(replicas) :]:
-            place = TopicPartition(topic.name, partition.partition)
-            partition_log = self._open(place, topic.topic_id, config)
-            replica = Replica(partition_log, topic.topic_id, partition.leader_epoch)
-            self.on_created(replica)
-            replicas.append(replica)
-            if len(replicas) % CREATED_PER_TURN == 0:
-                await asyncio.sleep(0)
-        self._by_name[topic.name] = self._by_id[topic.topic_id] = replicas
+        try:
+            for partition in topic.partitions[len(replicas) :]:
+                place = TopicPartition(topic.name, partition.partition)
+                partition_log = self._open(place, topic.topic_id, config)
+                replica = Replica(partition_log, topic.topic_id, partition.leader_epoch)
+                self.on_created(replica)
+                replicas.append(replica)
+                if len(replicas) % CREATED_PER_TURN == 0:
+                    await asyncio.sleep(0)
+        except OSError as error:
+            raise StorageOffline(f"{place} cannot be created yet: {error}") from error
+        finally:
+            self._by_name[topic.name] = self._by_id[topic.topic_id] = replicas
 
     def _open(self, place: TopicPartition, topic_id: UUID, config: TopicConfig) -> Log:
         now_ms = self._clock.now_ms()

@@ -14,12 +14,15 @@ import itertools
 import os
 import shutil
 from collections.abc import Iterator
-from typing import Protocol
+from typing import Final, Protocol
 
 from tidelog.errors import StorageOffline
 
 Buffer = bytes | bytearray | memoryview
 
+
+OUT_OF_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE})
+"""Errors of opening, never of writing or syncing: they pass, and say nothing about the disk."""
 
 _temporary_names = itertools.count()
 

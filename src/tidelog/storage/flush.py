@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
-from tidelog.storage.disk import Disk, File
+from tidelog.storage.disk import OUT_OF_DESCRIPTORS, Disk, File
 from tidelog.storage.segment import Segment
 
 
@@ -46,7 +46,8 @@ class Flush:
 
     def run(self) -> None:
         """Raises OSError, after which the log is failed for good: the kernel may have dropped the dirty pages, and a
-        second fsync would say OK without them."""
+        second fsync would say OK without them. Only for want of a descriptor it may be run again: nothing was synced
+        in vain."""
         try:
             if self.epochs is not None:
                 self._disk.write_atomic(*self.epochs)
@@ -57,7 +58,8 @@ class Flush:
             for directory in self.directories:
                 self._disk.sync_dir(directory)
         except OSError as error:
-            self._fail(f"cannot sync {self.file.path}: {error}")
+            if error.errno not in OUT_OF_DESCRIPTORS:
+                self._fail(f"cannot sync {self.file.path}: {error}")
             raise
         self.done = True
 

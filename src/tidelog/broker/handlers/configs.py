@@ -166,10 +166,14 @@ class ConfigsHandler:
             else:
                 wanted = {key: value for key, value in wish.items() if value is not None}
             if resource_type == TOPIC_RESOURCE:
-                return controller.alter_topic_config(image, name, wanted)
+                records = controller.alter_topic_config(image, name, wanted)
+                self._partitions.check_configs(image.apply(records), [name])
+                return records
             self._check_broker(resource_type, name)
             validate_broker_configs(wanted)
-            return controller.config_changes(resource_type, name, present, wanted)
+            records = controller.config_changes(resource_type, name, present, wanted)
+            self._partitions.check_configs(image.apply(records), image.topics)
+            return records
 
         try:
             if validate_only:

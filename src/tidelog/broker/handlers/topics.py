@@ -94,7 +94,7 @@ class TopicsHandler:
         topic_id = self._new_topic_id()
 
         def decide(image: MetadataImage) -> list[AnyRecord]:
-            return controller.create_topic(
+            records = controller.create_topic(
                 image,
                 topic.name,
                 topic_id=topic_id,
@@ -104,6 +104,8 @@ class TopicsHandler:
                 assignments={each.partition_index: each.broker_ids for each in topic.assignments},
                 configs=configs,
             )
+            self._partitions.check_configs(image.apply(records), [topic.name])
+            return records
 
         image = self._metadata.image
         if validate_only:
