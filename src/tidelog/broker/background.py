@@ -9,6 +9,7 @@ from typing import Final
 
 from tidelog.broker.cleaner import Cleaner
 from tidelog.broker.flusher import Flusher
+from tidelog.broker.groups import GroupRoom
 from tidelog.broker.listener import Listeners
 from tidelog.broker.logs import get_logger
 from tidelog.broker.metadata import Metadata
@@ -33,6 +34,7 @@ class Background:
         listeners: Listeners,
         flusher: Flusher,
         cleaner: Cleaner,
+        groups: GroupRoom,
         clock: Clock,
     ) -> None:
         self._metadata = metadata
@@ -40,6 +42,7 @@ class Background:
         self._listeners = listeners
         self._flusher = flusher
         self._cleaner = cleaner
+        self._groups = groups
         self._clock = clock
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -49,6 +52,7 @@ class Background:
         self._every(config.log_retention_check_interval_ms / 1000, self.enforce_retention)
         self._every(PRODUCER_CHECK_SECONDS, self.expire_producers)
         self._every(IDLE_CHECK_SECONDS, self.close_idle)
+        self._every(config.offsets_retention_check_interval_ms / 1000, self._groups.expire_offsets)
         self._every(SETTLE_SECONDS, self.settle)
         if config.log_cleaner_enable:
             self._every(config.log_cleaner_backoff_ms / 1000, self._cleaner.run)

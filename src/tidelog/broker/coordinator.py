@@ -7,7 +7,8 @@ It moves records and answers; what they say is decided by the shard, in what ord
 
 import asyncio
 from asyncio import AbstractEventLoop, TimerHandle
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from tidelog.broker.flusher import Flusher
@@ -19,7 +20,7 @@ from tidelog.cluster import controller
 from tidelog.cluster.image import MetadataImage
 from tidelog.cluster.records import AnyRecord
 from tidelog.cluster.replica import Replica
-from tidelog.coordination import Outcome, Producer, Released, Runtime, Shard
+from tidelog.coordination import NOBODY, Outcome, Producer, Released, Runtime, Shard
 from tidelog.errors import ErrorCode, KafkaError, StorageOffline
 from tidelog.ids import NO_PRODUCER_ID
 from tidelog.wire.record_batch import (
@@ -43,6 +44,10 @@ Rec = TypeVar("Rec")
 S = TypeVar("S", bound=Shard[Any])
 Done = Callable[[Any], None]
 """Told the response, or the KafkaError to answer instead."""
+
+
+Decide = Callable[[S, int, int], Outcome[Any, Rec]]
+"""Given the shard, the waiter by which a deferred answer is completed later, and the time."""
 
 
 class RecordFormat(Protocol[Rec]):
@@ -121,18 +126,27 @@ class ShardHost(Generic[S, Rec]):
 
     # -- events -----------------------------------------------------------------------------------------------------
 
-    def submit(self, decide: Callable[[S, int], Outcome[Any, Rec]], done: Done) -> None:
-        """`decide(shard, now_ms)` now; `done` when the answer may be known outside."""
+    def submit(self, decide: "Decide[S, Rec]", done: Done) -> None:
+        """Decide now; `done` when the answer may be known outside."""
         runtime = self._runtime
         if runtime is None:
             done(KafkaError("the coordinator is still loading", ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
             return
-        self._last_waiter += 1
-        self._waiting[self._last_waiter] = done
+        waiter = self._last_waiter = self._last_waiter + 1
+        self._waiting[waiter] = done
         now_ms = self._clock.now_ms()
         self._answer(
-            runtime.run(self._last_waiter, lambda: decide(self.shard, now_ms), monotonic_ms=self._clock.monotonic_ms())
+            runtime.run(waiter, lambda: decide(self.shard, waiter, now_ms), monotonic_ms=self._clock.monotonic_ms())
         )
+        self._arm()
+
+    def apply(self, outcomes: Callable[[S, int], Iterable[Outcome[Any, Rec]]]) -> None:
+        """Make outcomes true that nobody waits for, each before the next is asked for."""
+        runtime = self._runtime
+        if runtime is None:
+            return
+        for outcome in outcomes(self.shard, self._clock.now_ms()):
+            self._answer(runtime.run(NOBODY, partial(_same, outcome), monotonic_ms=self._clock.monotonic_ms()))
         self._arm()
 
     def on_watermark(self) -> None:
@@ -274,7 +288,7 @@ class Coordinator(Generic[S, Rec]):
         if host is not None and host.replica is replica:
             host.on_watermark()
 
-    def submit(self, key: str, decide: Callable[[S, int], Outcome[Any, Rec]], done: Done) -> None:
+    def submit(self, key: str, decide: "Decide[S, Rec]", done: Done) -> None:
         try:
             host = self.host_for(key)
         except KafkaError as error:
@@ -286,6 +300,10 @@ class Coordinator(Generic[S, Rec]):
         """The disk under the topic is gone, and with it what these shards could promise."""
         for host in self._hosts.values():
             host.fail(error)
+
+
+def _same(outcome: Outcome[Any, Rec]) -> Outcome[Any, Rec]:
+    return outcome
 
 
 def partition_of(key: str, partitions: int) -> int:

@@ -10,11 +10,11 @@ import msgspec
 
 from tidelog.broker.connection import Connection
 from tidelog.broker.logs import get_logger
-from tidelog.broker.requests import Context, Endpoint
+from tidelog.broker.requests import Context, Endpoint, frame_of
 from tidelog.errors import ErrorCode, MalformedMessage
-from tidelog.wire.frames import decode_request_header, encode_response
+from tidelog.wire.frames import decode_request_header
 from tidelog.wire.messages import API
-from tidelog.wire.schema import Message, decode, encode
+from tidelog.wire.schema import Message, decode
 
 API_VERSIONS: Final = 18
 
@@ -58,14 +58,14 @@ class Dispatcher:
         request = decode(API[endpoint.api_key].request, context.version, memoryview(bytes(frame)), body)
         reply = endpoint.handle(context, request)
         if isinstance(reply, Message | bytes):
-            context.connection.answer([_frame(context, reply)])
-        else:
+            context.connection.answer([frame_of(context, reply)])
+        elif reply is not None:
             self._run_exclusively(context, self._answer_when_done(context, reply))
 
     async def _answer_when_done(self, context: Context, reply: Coroutine[Any, Any, Message | bytes]) -> None:
         message = await reply
         if not context.connection.closed:
-            context.connection.answer([_frame(context, message)])
+            context.connection.answer([frame_of(context, message)])
 
     def _run_exclusively(self, context: Context, work: Coroutine[Any, Any, None]) -> None:
         context.connection.begin_exclusive()
@@ -96,7 +96,7 @@ class Dispatcher:
             reply = endpoint.handle(readable, request)
             assert isinstance(reply, Message)
             refusal = msgspec.structs.replace(reply, error_code=int(ErrorCode.UNSUPPORTED_VERSION))
-            connection.answer([_frame(readable, refusal)])
+            connection.answer([frame_of(readable, refusal)])
             return
         log.warning(
             "unsupported request", peer=connection.peer, api_key=context.api_key, version=context.version,
@@ -105,8 +105,3 @@ class Dispatcher:
         # No schema is known for the answer, so it is just the error: correlation id and code, then the end.
         connection.answer([_UNSUPPORTED.pack(6, context.correlation_id, ErrorCode.UNSUPPORTED_VERSION)])
         connection.close_after_sending()
-
-
-def _frame(context: Context, message: Message | bytes) -> bytes:
-    body = message if isinstance(message, bytes) else encode(message, context.version)
-    return encode_response(context.api_key, context.version, context.correlation_id, body)

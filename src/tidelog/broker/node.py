@@ -14,9 +14,12 @@ from tidelog.broker.deep_work import DeepWork
 from tidelog.broker.dispatch import Dispatcher
 from tidelog.broker.fetch_sessions import FetchSessions
 from tidelog.broker.flusher import Flusher
+from tidelog.broker.groups import OFFSETS_TOPIC, GroupRoom
 from tidelog.broker.handlers.cluster import ClusterHandler
 from tidelog.broker.handlers.configs import ConfigsHandler
 from tidelog.broker.handlers.fetch import FetchHandler
+from tidelog.broker.handlers.group_offsets import GroupOffsetsHandler
+from tidelog.broker.handlers.groups import GroupRequests, GroupsHandler
 from tidelog.broker.handlers.inspection import InspectionHandler
 from tidelog.broker.handlers.offsets import OffsetsHandler
 from tidelog.broker.handlers.produce import ProduceHandler
@@ -33,6 +36,7 @@ from tidelog.cluster.image import MetadataImage
 from tidelog.cluster.metadata_log import METADATA_CONFIG, METADATA_PARTITION, MetadataLog
 from tidelog.cluster.replica import Replica
 from tidelog.config import BrokerConfig
+from tidelog.errors import StorageOffline
 from tidelog.ids import NO_TOPIC_ID
 from tidelog.storage.disk import RealDisk
 from tidelog.storage.log_dir import LogDir
@@ -66,13 +70,23 @@ class Node:
             self.flusher = Flusher(loop, self._on_sync_error)
             self.deep_work = DeepWork(loop)
             self.metadata = self._load_metadata()
+            self.groups = GroupRoom(
+                self.config,
+                self.partitions,
+                self.metadata,
+                self.flusher,
+                self.clock,
+                loop,
+                Random(secrets.randbits(64)),
+            )
+            self.metadata.subscribe(self.groups.follow)
             await self._host_everything()
             self.cleaner = Cleaner(self.partitions, self.deep_work, self.clock)
             self.partitions.on_removed = self._let_go
             self.dispatcher = Dispatcher(self._make_endpoints(), loop)
             self.listeners = Listeners(loop, self.config, self.dispatcher)
             self.background = Background(
-                self.metadata, self.partitions, self.listeners, self.flusher, self.cleaner, self.clock
+                self.metadata, self.partitions, self.listeners, self.flusher, self.cleaner, self.groups, self.clock
             )
             self.addresses = self.listeners.bind()
         except BaseException:
@@ -104,6 +118,13 @@ class Node:
 
     def _adopt(self, replica: Replica) -> None:
         replica.on_watermark = self.waiting.on_watermark
+        if replica.partition.topic == OFFSETS_TOPIC:
+            replica.on_watermark = self._on_offsets_watermark
+            self.groups.coordinator.adopt(replica)
+
+    def _on_offsets_watermark(self, replica: Replica) -> None:
+        self.waiting.on_watermark(replica)
+        self.groups.coordinator.on_watermark(replica)
 
     def _let_go(self, replicas: list[Replica]) -> None:
         self.waiting.forget_replicas(replicas)
@@ -113,6 +134,7 @@ class Node:
         config = self.config
         topics = TopicsHandler(self.metadata, self.partitions, uuid4, brokers=(config.node_id,))
         sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, Random(secrets.randbits(64)))
+        group_requests = GroupRequests(self.groups.coordinator)
         handlers = (
             ProduceHandler(self.partitions, self.waiting, self.flusher, self.deep_work, self.clock),
             FetchHandler(self.partitions, self.waiting, self.flusher, sessions, config.fetch_max_bytes),
@@ -128,6 +150,8 @@ class Node:
             ConfigsHandler(self.metadata, self.partitions),
             InspectionHandler(self.partitions, _disk_space),
             ProducerIdsHandler(self.metadata),
+            GroupsHandler(group_requests, Advertised(config), config.node_id),
+            GroupOffsetsHandler(group_requests, self.metadata),
         )
         self.endpoints = [endpoint for handler in handlers for endpoint in handler.endpoints()]
         return self.endpoints
@@ -139,6 +163,7 @@ class Node:
         """The kernel reports a lost write once and forgets it, so the whole directory is given up for good."""
         log.critical("log directory offline", directory=self.directory.path, reason=reason)
         self.directory.fail(reason)
+        self.groups.coordinator.fail(StorageOffline(reason))
         for each in self.partitions:
             self.waiting.on_failure(each)
 

@@ -4,7 +4,8 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, NamedTuple
 
 from tidelog.broker.connection import Answer, Connection, Part
-from tidelog.wire.schema import Message
+from tidelog.wire.frames import encode_response
+from tidelog.wire.schema import Message, encode
 
 
 class Context(NamedTuple):
@@ -31,10 +32,16 @@ class Later:
             self.connection.fulfil(self._answer, parts)
 
 
-Reply = Message | bytes | Coroutine[Any, Any, Message | bytes]
+def frame_of(context: Context, message: Message | bytes) -> bytes:
+    """The whole answer, header and length included."""
+    body = message if isinstance(message, bytes) else encode(message, context.version)
+    return encode_response(context.api_key, context.version, context.correlation_id, body)
+
+
+Reply = Message | bytes | None | Coroutine[Any, Any, Message | bytes]
 Handle = Callable[[Context, Any], Reply]
 """Decoded request in, message out (as bytes if it was encoded before). A coroutine holds back the requests behind it
-until it is done."""
+until it is done. None: it answers by itself, through `Later`, and the requests behind it go on meanwhile."""
 
 RawReply = list[Part] | None | Coroutine[Any, Any, None]
 HandleRaw = Callable[[Context, memoryview, int], RawReply]

@@ -199,6 +199,48 @@ class BrokerConfig:
         86_400_000, "An idempotent producer that wrote nothing for this long is forgotten.", at_least(1)
     )
 
+    offsets_topic_num_partitions: int = integer(
+        50, "Partitions of the topic that holds groups and committed offsets; fixed once it exists.", at_least(1)
+    )
+    offsets_topic_replication_factor: int = integer(
+        3, "Replicas of that topic, or as many as there are brokers if that is fewer.", between(1, 32_767)
+    )
+    offsets_topic_segment_bytes: int = integer(
+        104_857_600, "Segment size of that topic: small, so that it is compacted often and loads quickly.", at_least(1)
+    )
+    offsets_retention_minutes: int = integer(
+        10_080, "How long the offsets of an empty group are kept after its last member left.", at_least(1)
+    )
+    offsets_retention_check_interval_ms: int = long(
+        600_000, "How often offsets that are kept no longer are looked for.", at_least(1)
+    )
+    offset_metadata_max_bytes: int = integer(4096, "The longest text committed with an offset.", at_least(0))
+    group_min_session_timeout_ms: int = integer(
+        6000, "The shortest session timeout a member of a classic group may ask for.", at_least(1)
+    )
+    group_max_session_timeout_ms: int = integer(
+        1_800_000, "The longest session timeout a member of a classic group may ask for.", at_least(1)
+    )
+    group_initial_rebalance_delay_ms: int = integer(
+        0,
+        """How long an empty classic group waits for more members before its first rebalance. Kafka's default is 3000,
+        its own example configuration has 0.""",
+        at_least(0),
+    )
+    group_max_size: int = integer(INT_MAX, "The most members a classic group may have.", at_least(1))
+    group_consumer_session_timeout_ms: int = integer(
+        45_000, "A member of a consumer-protocol group that is silent for this long is removed.", at_least(1)
+    )
+    group_consumer_heartbeat_interval_ms: int = integer(
+        5000, "How often members of consumer-protocol groups are told to send heartbeats.", at_least(1)
+    )
+    group_consumer_max_size: int = integer(INT_MAX, "The most members a consumer-protocol group may have.", at_least(1))
+    group_consumer_migration_policy: str = string(
+        "bidirectional",
+        "Whether a group with members may change between the classic and the consumer protocol.",
+        one_of("bidirectional", "upgrade", "downgrade", "disabled"),
+    )
+
     socket_request_max_bytes: int = integer(104_857_600, "The largest request accepted.", at_least(1))
     queued_max_requests: int = integer(
         500, "Requests of one connection that may be in progress; beyond it the broker stops reading.", at_least(1)

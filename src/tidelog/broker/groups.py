@@ -1,0 +1,127 @@
+"""The group coordinator put together: settings for its shards, the topic they live in, and the topics they may know."""
+
+from asyncio import AbstractEventLoop
+from collections.abc import Iterable
+from random import Random
+from typing import Any, Final
+from uuid import uuid4
+
+from tidelog.broker.coordinator import Coordinator, InternalTopic
+from tidelog.broker.flusher import Flusher
+from tidelog.broker.handlers.groups import GroupCoordinator, GroupRecords
+from tidelog.broker.metadata import Metadata
+from tidelog.broker.partitions import Partitions
+from tidelog.clock import Clock
+from tidelog.cluster.image import MetadataImage
+from tidelog.config import BrokerConfig
+from tidelog.groups.consumer_groups import ConsumerGroups
+from tidelog.groups.consumer_heartbeat import ConsumerGroupSettings
+from tidelog.groups.consumer_topics import Topic
+from tidelog.groups.group import GroupSettings
+from tidelog.groups.shard import GroupShard
+from tidelog.ids import TopicId, TopicPartition
+
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+MINUTE_MS: Final = 60_000
+
+
+class ImageTopics:
+    """The metadata image as consumer groups look at it."""
+
+    def __init__(self, image: MetadataImage) -> None:
+        self._image = image
+
+    @property
+    def version(self) -> int:
+        return self._image.version
+
+    def find(self, name: str) -> Topic | None:
+        topic = self._image.topics.get(name)
+        return None if topic is None else Topic(TopicId(topic.topic_id), len(topic.partitions))
+
+    def name_of(self, topic_id: TopicId) -> str | None:
+        return self._image.names_by_id.get(topic_id)
+
+    def names(self) -> Iterable[str]:
+        return (name for name, topic in self._image.topics.items() if not topic.internal)
+
+
+class GroupRoom:
+    """Makes the coordinator and keeps its shards up to date with the metadata."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        partitions: Partitions,
+        metadata: Metadata,
+        flusher: Flusher,
+        clock: Clock,
+        loop: AbstractEventLoop,
+        dice: Random,
+    ) -> None:
+        self._config = config
+        self._metadata = metadata
+        self._dice = dice
+        self._consumer_groups: list[ConsumerGroups] = []
+        self.coordinator: GroupCoordinator = Coordinator(
+            InternalTopic(
+                OFFSETS_TOPIC,
+                config.offsets_topic_num_partitions,
+                config.offsets_topic_replication_factor,
+                {
+                    "cleanup.policy": "compact",
+                    "compression.type": "producer",
+                    "segment.bytes": str(config.offsets_topic_segment_bytes),
+                },
+            ),
+            self._make_shard,
+            GroupRecords(),
+            partitions=partitions,
+            metadata=metadata,
+            flusher=flusher,
+            clock=clock,
+            loop=loop,
+            new_topic_id=uuid4,
+        )
+
+    def _make_shard(self, partition: int) -> GroupShard:
+        config = self._config
+        settings = GroupSettings(
+            group_min_session_timeout_ms=config.group_min_session_timeout_ms,
+            group_max_session_timeout_ms=config.group_max_session_timeout_ms,
+            group_initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
+            group_max_size=config.group_max_size,
+            offset_metadata_max_bytes=config.offset_metadata_max_bytes,
+            offsets_retention_ms=config.offsets_retention_minutes * MINUTE_MS,
+        )
+        consumer_settings = ConsumerGroupSettings(
+            group_consumer_session_timeout_ms=config.group_consumer_session_timeout_ms,
+            group_consumer_heartbeat_interval_ms=config.group_consumer_heartbeat_interval_ms,
+            group_consumer_max_size=config.group_consumer_max_size,
+            group_consumer_migration_policy=config.group_consumer_migration_policy,
+        )
+        topics = ImageTopics(self._metadata.image)
+        consumer_groups = ConsumerGroups(consumer_settings, settings, self._dice, topics)
+        self._consumer_groups.append(consumer_groups)
+        return GroupShard(settings, self._dice, consumer_groups)
+
+    async def follow(self, before: MetadataImage, after: MetadataImage) -> None:
+        """New topics may match a subscription; offsets of deleted ones are nobody's any more."""
+        topics = ImageTopics(after)
+        for consumer_groups in self._consumer_groups:
+            consumer_groups.topics_changed(topics)
+        gone = [
+            TopicPartition(name, partition.partition)
+            for name, topic in before.topics.items()
+            if name not in after.topics or after.topics[name].topic_id != topic.topic_id
+            for partition in topic.partitions
+        ]
+        if gone:
+            self._apply(lambda shard, now_ms: shard.on_partitions_deleted(gone))
+
+    async def expire_offsets(self) -> None:
+        self._apply(lambda shard, now_ms: shard.expiry(now_ms))
+
+    def _apply(self, outcomes: Any) -> None:
+        for host in self.coordinator.hosts:
+            host.apply(outcomes)

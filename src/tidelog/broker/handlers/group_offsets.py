@@ -1,0 +1,160 @@
+"""Committed offsets: OffsetCommit 2-10, OffsetFetch 1-10 (several groups from 8, topic ids from 10), OffsetDelete 0.
+
+Shards know topics by name. Here ids become names and names ids, and commits for partitions that do not exist are
+refused: they would be kept until they expire, for nobody.
+"""
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+import msgspec
+
+from tidelog.broker.handlers.groups import Ask, GroupRequests
+from tidelog.broker.metadata import Metadata
+from tidelog.broker.requests import Context, Endpoint
+from tidelog.cluster.image import MetadataImage
+from tidelog.errors import ErrorCode
+from tidelog.ids import NO_TOPIC_ID, TopicId
+from tidelog.wire.messages import offsets as messages
+
+TOPIC_IDS_SINCE: Final = 10
+GROUPS_SINCE: Final = 8
+
+
+class GroupOffsetsHandler:
+    def __init__(self, requests: GroupRequests, metadata: Metadata) -> None:
+        self._requests = requests
+        self._metadata = metadata
+
+    def endpoints(self) -> list[Endpoint]:
+        return [
+            Endpoint(8, 2, 10, self.commit),
+            Endpoint(9, 1, 10, self.fetch),
+            Endpoint(47, 0, 0, self.delete),
+        ]
+
+    # -- commit -----------------------------------------------------------------------------------------------------
+
+    def commit(self, context: Context, request: messages.OffsetCommitRequest) -> None:
+        image = self._metadata.image
+        wanted: list[messages.OffsetCommitRequestTopic] = []
+        refused: list[messages.OffsetCommitResponseTopic] = []
+        for topic in request.topics:
+            known, unknown = _split(image, topic, context.version)
+            if known is not None:
+                wanted.append(known)
+            if unknown is not None:
+                refused.append(unknown)
+
+        def combine(answers: list[Any]) -> messages.OffsetCommitResponse:
+            answer: messages.OffsetCommitResponse = answers[0]
+            return msgspec.structs.replace(answer, topics=_merged((*answer.topics, *refused)))
+
+        asked = msgspec.structs.replace(request, topics=tuple(wanted))
+        self._requests.ask(context, [Ask(request.group_id, asked)], combine)
+
+    # -- fetch ------------------------------------------------------------------------------------------------------
+
+    def fetch(self, context: Context, request: messages.OffsetFetchRequest) -> None:
+        if context.version < GROUPS_SINCE:
+            self._requests.ask_one(context, request.group_id, request)
+            return
+        image = self._metadata.image
+        by_id = context.version >= TOPIC_IDS_SINCE
+        asks = []
+        for group in request.groups:
+            asked = _named(image, group) if by_id else group
+            asks.append(Ask(group.group_id, msgspec.structs.replace(request, groups=(asked,))))
+
+        def combine(answers: list[Any]) -> messages.OffsetFetchResponse:
+            groups = [group for answer in answers for group in answer.groups]
+            if by_id:
+                groups = [_with_ids(image, asked, group) for asked, group in zip(request.groups, groups, strict=True)]
+            return messages.OffsetFetchResponse(groups=tuple(groups))
+
+        self._requests.ask(context, asks, combine)
+
+    # -- delete -----------------------------------------------------------------------------------------------------
+
+    def delete(self, context: Context, request: messages.OffsetDeleteRequest) -> None:
+        self._requests.ask_one(context, request.group_id, request)
+
+
+def _split(
+    image: MetadataImage, topic: messages.OffsetCommitRequestTopic, version: int
+) -> tuple[messages.OffsetCommitRequestTopic | None, messages.OffsetCommitResponseTopic | None]:
+    """The partitions that exist, under their topic's name, and an answer for those that do not."""
+    name: str | None = topic.name
+    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if version >= TOPIC_IDS_SINCE:
+        name = image.names_by_id.get(topic.topic_id)
+        code = ErrorCode.UNKNOWN_TOPIC_ID
+    found = image.topics.get(name) if name is not None else None
+    count = len(found.partitions) if found is not None else 0
+    if found is not None:
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    known = tuple(each for each in topic.partitions if 0 <= each.partition_index < count)
+    unknown = tuple(
+        messages.OffsetCommitResponsePartition(partition_index=each.partition_index, error_code=code)
+        for each in topic.partitions
+        if not 0 <= each.partition_index < count
+    )
+    return (
+        msgspec.structs.replace(topic, name=name, partitions=known) if known else None,
+        messages.OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=unknown)
+        if unknown
+        else None,
+    )
+
+
+def _merged(
+    topics: Iterable[messages.OffsetCommitResponseTopic],
+) -> tuple[messages.OffsetCommitResponseTopic, ...]:
+    """A topic of which some partitions exist and others do not is one topic again. Ids identify where names do not."""
+    merged: dict[object, messages.OffsetCommitResponseTopic] = {}
+    for topic in topics:
+        key = topic.topic_id if topic.topic_id != NO_TOPIC_ID else topic.name
+        before = merged.get(key)
+        partitions = topic.partitions if before is None else (*before.partitions, *topic.partitions)
+        merged[key] = msgspec.structs.replace(topic, partitions=partitions)
+    return tuple(merged.values())
+
+
+def _named(image: MetadataImage, group: messages.OffsetFetchRequestGroup) -> messages.OffsetFetchRequestGroup:
+    """With names for ids. Unknown ids are left out here and answered by `_with_ids`."""
+    if group.topics is None:
+        return group
+    return msgspec.structs.replace(
+        group,
+        topics=tuple(
+            msgspec.structs.replace(topic, name=image.names_by_id[topic.topic_id])
+            for topic in group.topics
+            if topic.topic_id in image.names_by_id
+        ),
+    )
+
+
+def _with_ids(
+    image: MetadataImage, asked: messages.OffsetFetchRequestGroup, group: messages.OffsetFetchResponseGroup
+) -> messages.OffsetFetchResponseGroup:
+    if group.error_code:
+        return group
+    answered = []
+    for topic in group.topics:
+        found = image.topics.get(topic.name)
+        if found is not None:  # offsets of a deleted topic have no id to be told under
+            answered.append(msgspec.structs.replace(topic, topic_id=TopicId(found.topic_id)))
+    answered.extend(
+        messages.OffsetFetchResponseTopics(
+            topic_id=wanted.topic_id,
+            partitions=tuple(
+                messages.OffsetFetchResponsePartitions(
+                    partition_index=number, committed_offset=-1, metadata="", error_code=ErrorCode.UNKNOWN_TOPIC_ID
+                )
+                for number in wanted.partition_indexes
+            ),
+        )
+        for wanted in asked.topics or ()
+        if wanted.topic_id not in image.names_by_id
+    )
+    return msgspec.structs.replace(group, topics=tuple(answered))
