@@ -25,7 +25,7 @@ from tidelog.groups.consumer_heartbeat import (
 from tidelog.groups.consumer_member import JOIN_EPOCH, STATIC_LEAVE_EPOCH, MemberState
 from tidelog.groups.consumer_rebalance import JOIN, REBALANCE, SESSION, SYNC, Draft, remove
 from tidelog.groups.consumer_topics import TopicAnswers, Topics, TopicTable
-from tidelog.groups.group import Context, Dice
+from tidelog.groups.group import Context, Dice, GroupSettings
 from tidelog.groups.history import EventKind
 from tidelog.groups.records import ConsumerGroupMetadataKey, GroupRecord
 from tidelog.groups.refusals import refuse
@@ -50,8 +50,11 @@ EVICTIONS: Final = MappingProxyType(
 
 
 class ConsumerGroups:
-    def __init__(self, settings: ConsumerGroupSettings, dice: Dice, topics: Topics | None = None) -> None:
+    def __init__(
+        self, settings: ConsumerGroupSettings, classic: GroupSettings, dice: Dice, topics: Topics | None = None
+    ) -> None:
         self._settings = settings
+        self._classic_settings = classic
         self._dice = dice
         self._topics = TopicAnswers(topics or TopicTable())
         self._groups: dict[str, ConsumerGroup] = {}
