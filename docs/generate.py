@@ -134,7 +134,7 @@ def apis() -> str:
 @cache
 def _api_table() -> tuple[str, ...]:
     rows = ["| key | API | versions | handler |", "|---|---|---|---|"]
-    for endpoint in sorted(asyncio.run(_served())):
+    for endpoint in sorted(each for each in asyncio.run(_served()) if each.advertised):
         handler = (endpoint.handle or endpoint.handle_raw).__func__  # type: ignore[union-attr]
         file = handler.__module__.rpartition(".")[2]
         versions = f"{endpoint.lowest}-{endpoint.max_version}"

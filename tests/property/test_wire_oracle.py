@@ -15,9 +15,11 @@ from wire_messages import (
 )
 
 from tidelog.wire.messages import API
+from tidelog.wire.messages.insight import FIRST_OWN_KEY
 from tidelog.wire.schema import decode_prefix, encode
 
 SEEDS = range(6)
+KAFKAS = [spec for spec in API.values() if spec.key < FIRST_OWN_KEY]  # of our own questions no oracle knows
 
 
 def name_of(case):
@@ -32,7 +34,7 @@ def check_equal(message, version):
     assert decode_prefix(type(message), version, ours) == (message, len(ours))
 
 
-@pytest.mark.parametrize("spec", API.values(), ids=lambda spec: spec.name)
+@pytest.mark.parametrize("spec", KAFKAS, ids=lambda spec: spec.name)
 def test_every_version_equals_the_oracle(spec):
     for kind in (spec.request, spec.response):
         for version in range(spec.min, spec.max + 1):

@@ -20,11 +20,13 @@ from kio.serial import entity_reader, entity_writer
 
 from tidelog.wire.layout import Field, Message, fields_of
 from tidelog.wire.messages import API
+from tidelog.wire.messages.insight import FIRST_OWN_KEY
 from tidelog.wire.schema import spec_of
 
 EVERY_MESSAGE = [
     (message, version)
     for spec in API.values()
+    if spec.key < FIRST_OWN_KEY
     for message in (spec.request, spec.response)
     for version in range(spec.min, spec.max + 1)
 ]

@@ -20,6 +20,7 @@ from tidelog.errors import StorageOffline
 from tidelog.storage.swap import delete_segments
 
 IDLE_CHECK_SECONDS: Final = 5.0
+LAG_SAMPLE_SECONDS: Final = 10.0
 SETTLE_SECONDS: Final = 2.0
 PRODUCER_CHECK_SECONDS: Final = 600.0
 
@@ -52,6 +53,7 @@ class Background:
         self._every(config.log_retention_check_interval_ms / 1000, self.enforce_retention)
         self._every(PRODUCER_CHECK_SECONDS, self.expire_producers)
         self._every(IDLE_CHECK_SECONDS, self.close_idle)
+        self._every(LAG_SAMPLE_SECONDS, self._groups.sample_lag)
         self._every(config.offsets_retention_check_interval_ms / 1000, self._groups.expire_offsets)
         self._every(SETTLE_SECONDS, self.settle)
         if config.log_cleaner_enable:
@@ -86,7 +88,7 @@ class Background:
         expired = replica.log.expire(self._clock.now_ms(), replica.high_watermark)
         if not expired:
             return
-        self._partitions.directory.checkpoint_start_offsets()
+        await self._partitions.checkpoint_start_offsets()
         log.info(
             "retention", partition=str(replica.partition), segments=len(expired), start_offset=replica.log.start_offset
         )

@@ -1,5 +1,6 @@
 """The group coordinator put together: settings for its shards, the topic they live in, and the topics they may know."""
 
+import asyncio
 from asyncio import AbstractEventLoop
 from collections.abc import Iterable
 from random import Random
@@ -14,10 +15,13 @@ from tidelog.broker.partitions import Partitions
 from tidelog.clock import Clock
 from tidelog.cluster.image import MetadataImage
 from tidelog.config import BrokerConfig
+from tidelog.errors import KafkaError
 from tidelog.groups.consumer_groups import ConsumerGroups
 from tidelog.groups.consumer_heartbeat import ConsumerGroupSettings
 from tidelog.groups.consumer_topics import Topic
 from tidelog.groups.group import GroupSettings
+from tidelog.groups.insight import GroupInsight, insight
+from tidelog.groups.lag_samples import LagSample, LagSamples
 from tidelog.groups.shard import GroupShard
 from tidelog.ids import TopicId, TopicPartition
 
@@ -62,7 +66,10 @@ class GroupRoom:
         self._config = config
         self._metadata = metadata
         self._dice = dice
+        self._partitions = partitions
+        self._clock = clock
         self._consumer_groups: list[ConsumerGroups] = []
+        self.lag_samples = LagSamples()
         self.coordinator: GroupCoordinator = Coordinator(
             InternalTopic(
                 OFFSETS_TOPIC,
@@ -121,6 +128,30 @@ class GroupRoom:
 
     async def expire_offsets(self) -> None:
         self._apply(lambda shard, now_ms: shard.expiry(now_ms))
+
+    async def sample_lag(self) -> None:
+        """Note where every group stands. A few at a time: there may be thousands."""
+        self.lag_samples.begin_round()
+        for host in list(self.coordinator.hosts):
+            for group_id in list(host.shard.offsets.groups()):
+                self._sample(host.shard, group_id)
+                await asyncio.sleep(0)
+        self.lag_samples.end_round()
+
+    def _sample(self, shard: GroupShard, group_id: str) -> None:
+        now_ms = self._clock.now_ms()
+        for partition, committed in shard.offsets.of(group_id).items():
+            try:
+                end = self._partitions.get(*partition).high_watermark
+            except KafkaError:
+                continue
+            self.lag_samples.note(group_id, partition, LagSample(now_ms, committed.offset, end))
+
+    def insight(self, shard: GroupShard, group_id: str) -> GroupInsight | None:
+        """With where the group stands right now as the last sample."""
+        self._sample(shard, group_id)
+        name_of = ImageTopics(self._metadata.image).name_of
+        return insight(shard, group_id, self.lag_samples.of, name_of, self._clock.now_ms())
 
     def _apply(self, outcomes: Any) -> None:
         for host in self.coordinator.hosts:

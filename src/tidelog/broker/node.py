@@ -18,6 +18,7 @@ from tidelog.broker.groups import OFFSETS_TOPIC, GroupRoom
 from tidelog.broker.handlers.cluster import ClusterHandler
 from tidelog.broker.handlers.configs import ConfigsHandler
 from tidelog.broker.handlers.fetch import FetchHandler
+from tidelog.broker.handlers.group_insight import GroupInsightHandler
 from tidelog.broker.handlers.group_offsets import GroupOffsetsHandler
 from tidelog.broker.handlers.groups import GroupRequests, GroupsHandler
 from tidelog.broker.handlers.inspection import InspectionHandler
@@ -152,6 +153,7 @@ class Node:
             ProducerIdsHandler(self.metadata),
             GroupsHandler(group_requests, Advertised(config), config.node_id),
             GroupOffsetsHandler(group_requests, self.metadata),
+            GroupInsightHandler(self.groups),
         )
         self.endpoints = [endpoint for handler in handlers for endpoint in handler.endpoints()]
         return self.endpoints

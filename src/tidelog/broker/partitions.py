@@ -143,6 +143,13 @@ class Partitions:
             if not self.directory.failed:
                 await asyncio.get_running_loop().run_in_executor(None, self.directory.prepare_checkpoint())
 
+    async def checkpoint_start_offsets(self) -> None:
+        """What was deleted stays deleted from here on, also after a crash."""
+        async with self._checkpointing:
+            write = self.directory.prepare_start_offsets()
+            if write is not None:
+                await asyncio.get_running_loop().run_in_executor(None, write)
+
     def _reconfigure(self, before: MetadataImage, after: MetadataImage) -> None:
         node = self._static_config.node_id
         broker_changed = before.broker_config(node) != after.broker_config(node)

@@ -60,6 +60,9 @@ class Endpoint(NamedTuple):
     min_accepted: int | None = None
     """Where the lowest version that works is above the lowest that must be advertised."""
 
+    advertised: bool = True
+    """False for Tidelog's own questions, which no Kafka client should be told of."""
+
     @property
     def lowest(self) -> int:
         return self.min_version if self.min_accepted is None else self.min_accepted

@@ -5,11 +5,15 @@ lookup by id from 12. DescribeCluster 0-2. DescribeTopicPartitions 0, with pagin
 always the "unknown" value; there are no ACLs yet.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+
+import msgspec
 
 from tidelog.broker.advertised import Advertised
 from tidelog.broker.metadata import Metadata
 from tidelog.broker.requests import Context, Endpoint, Reply
+from tidelog.broker.turns import in_turns
 from tidelog.cluster.controller import check_topic_name
 from tidelog.cluster.image import MetadataImage, TopicImage
 from tidelog.errors import ErrorCode, KafkaError
@@ -38,6 +42,8 @@ from tidelog.wire.schema import encode
 PARTITIONS_PER_ANSWER = 2000
 BROKER_ENDPOINTS = 1
 CACHED_ANSWERS = 64
+CACHED_BYTES_MAX = 512 * 1024
+TOPICS_PER_TURN = 500
 
 AutoCreate = Callable[[str], Awaitable[None]]
 
@@ -70,7 +76,8 @@ class ClusterHandler:
 
     def api_versions(self, context: Context, request: ApiVersionsRequest) -> ApiVersionsResponse:
         if self._api_versions is None:
-            ranges = sorted((each.api_key, each.min_version, each.max_version) for each in self._served())
+            served = (each for each in self._served() if each.advertised)
+            ranges = sorted((each.api_key, each.min_version, each.max_version) for each in served)
             self._api_versions = ApiVersionsResponse(
                 api_keys=tuple(ApiVersion(api_key=key, min_version=low, max_version=high) for key, low, high in ranges)
             )
@@ -79,8 +86,11 @@ class ClusterHandler:
     # -- Metadata ---------------------------------------------------------------------------------------------------
 
     def metadata(self, context: Context, request: MetadataRequest) -> Reply:
+        if request.topics:
+            # Each topic once, however often it is named: a small question must not have a huge answer.
+            request = msgspec.structs.replace(request, topics=tuple(dict.fromkeys(request.topics)))
         missing = self._to_create(request)
-        if missing:
+        if missing or len(request.topics or ()) > TOPICS_PER_TURN:
             return self._create_and_answer(context, request, missing)
         return self._answer(context, request)
 
@@ -91,10 +101,15 @@ class ClusterHandler:
         return [topic.name for topic in request.topics or () if topic.name and topic.name not in topics]
 
     async def _create_and_answer(self, context: Context, request: MetadataRequest, missing: Sequence[str]) -> bytes:
-        assert self._auto_create is not None
         for name in missing:
+            assert self._auto_create is not None
+            await asyncio.sleep(0)
             await self._auto_create(name)
-        return self._answer(context, request)
+        if len(request.topics or ()) <= TOPICS_PER_TURN:
+            return self._answer(context, request)
+        image = self._metadata.image
+        topics = await in_turns(lambda asked: _topic(image, asked, context.version), request.topics or ())
+        return encode(self._response(image, topics, *self._advertised.to(context.connection)), context.version)
 
     def _answer(self, context: Context, request: MetadataRequest) -> bytes:
         """Clients ask for the same thing over and over, so the encoded answer is kept until the image changes."""
@@ -108,19 +123,19 @@ class ClusterHandler:
         if body is None:
             if len(self._cache) >= CACHED_ANSWERS:
                 self._cache.clear()
-            body = self._cache[key] = encode(
-                self._describe(context.version, request, image, host, port), context.version
-            )
+            version = context.version
+            if request.topics is None or (version == 0 and not request.topics):
+                topics = tuple(_known(topic) for topic in image.topics.values())
+            else:
+                topics = tuple(_topic(image, asked, version) for asked in request.topics)
+            body = encode(self._response(image, topics, host, port), version)
+            if len(body) <= CACHED_BYTES_MAX:
+                self._cache[key] = body
         return body
 
-    def _describe(
-        self, version: int, request: MetadataRequest, image: MetadataImage, host: str, port: int
+    def _response(
+        self, image: MetadataImage, topics: tuple[MetadataResponseTopic, ...], host: str, port: int
     ) -> MetadataResponse:
-        wants_all = request.topics is None or (version == 0 and not request.topics)
-        if wants_all:
-            topics = tuple(_known(topic) for topic in image.topics.values())
-        else:
-            topics = tuple(_topic(image, asked, version) for asked in request.topics or ())
         return MetadataResponse(
             brokers=(MetadataResponseBroker(node_id=self._node_id, host=host, port=port),),
             cluster_id=image.cluster_id,
@@ -153,7 +168,7 @@ class ClusterHandler:
     ) -> DescribeTopicPartitionsResponse:
         image = self._metadata.image
         names = sorted({topic.name for topic in request.topics} or image.topics)
-        first = request.cursor.partition_index if request.cursor else 0
+        first = max(request.cursor.partition_index, 0) if request.cursor else 0
         if request.cursor is not None:
             names = [name for name in names if name >= request.cursor.topic_name]
             if not names or names[0] != request.cursor.topic_name:

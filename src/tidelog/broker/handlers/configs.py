@@ -4,11 +4,13 @@ DescribeConfigs 1-4, IncrementalAlterConfigs 0-1, AlterConfigs 0-2, ListConfigRe
 a restart are read-only here. Not done: broker loggers, client metrics and groups have no settings yet.
 """
 
+import asyncio
 from collections.abc import Callable, Mapping
 
 from tidelog.broker.metadata import Metadata
 from tidelog.broker.partitions import Partitions
 from tidelog.broker.requests import Context, Endpoint
+from tidelog.broker.turns import in_turns
 from tidelog.cluster import controller
 from tidelog.cluster.config_changes import Change, altered
 from tidelog.cluster.image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage
@@ -62,8 +64,10 @@ class ConfigsHandler:
 
     # -- read -------------------------------------------------------------------------------------------------------
 
-    def describe_configs(self, context: Context, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
-        return DescribeConfigsResponse(results=tuple(self._describe(each, request) for each in request.resources))
+    async def describe_configs(self, context: Context, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+        # Each resource once, however often it is named: a small question must not have a huge answer.
+        resources = dict.fromkeys(request.resources)
+        return DescribeConfigsResponse(results=await in_turns(lambda each: self._describe(each, request), resources))
 
     def _describe(self, resource: DescribeConfigsResource, request: DescribeConfigsRequest) -> DescribeConfigsResult:
         try:
@@ -127,6 +131,7 @@ class ConfigsHandler:
     ) -> IncrementalAlterConfigsResponse:
         responses = []
         for resource in request.resources:
+            await asyncio.sleep(0)
             changes = [Change(each.name, each.config_operation, each.value) for each in resource.configs]
             error = await self._alter(resource.resource_type, resource.resource_name, changes, request.validate_only)
             responses.append(
@@ -142,6 +147,7 @@ class ConfigsHandler:
     async def alter_configs(self, context: Context, request: AlterConfigsRequest) -> AlterConfigsResponse:
         responses = []
         for resource in request.resources:
+            await asyncio.sleep(0)
             whole = {each.name: each.value for each in resource.configs}
             error = await self._alter(resource.resource_type, resource.resource_name, whole, request.validate_only)
             responses.append(

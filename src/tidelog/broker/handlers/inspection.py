@@ -3,9 +3,11 @@ producers).
 """
 
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from tidelog.broker.partitions import Partitions
 from tidelog.broker.requests import Context, Endpoint
+from tidelog.broker.turns import in_turns
 from tidelog.cluster.replica import Replica
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.wire.messages.configs import (
@@ -31,18 +33,13 @@ class InspectionHandler:
     def endpoints(self) -> list[Endpoint]:
         return [Endpoint(35, 1, 5, self.describe_log_dirs), Endpoint(61, 0, 0, self.describe_producers)]
 
-    def describe_log_dirs(self, context: Context, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+    async def describe_log_dirs(self, context: Context, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
         directory = self._partitions.directory
         total, usable = self._disk_space(directory.path)
         by_topic: dict[str, list[DescribeLogDirsPartition]] = {}
-        for replica in self._asked(request):
-            topic, partition = replica.partition
-            size = replica.log.size_bytes
-            by_topic.setdefault(topic, []).append(
-                DescribeLogDirsPartition(
-                    partition_index=partition, partition_size=size, offset_lag=0, is_future_key=False
-                )
-            )
+        replicas = dict.fromkeys(self._asked(request))  # once each, however often they are named
+        for partition in await in_turns(_sized, replicas):
+            by_topic.setdefault(partition[0], []).append(partition[1])
         return DescribeLogDirsResponse(
             results=(
                 DescribeLogDirsResult(
@@ -69,16 +66,17 @@ class InspectionHandler:
                 except KafkaError:
                     continue  # as Kafka does: a log that is not here is simply not listed
 
-    def describe_producers(self, context: Context, request: DescribeProducersRequest) -> DescribeProducersResponse:
-        return DescribeProducersResponse(
-            topics=tuple(
-                DescribeProducersTopic(
-                    name=topic.name,
-                    partitions=tuple(self._producers_of(topic.name, index) for index in topic.partition_indexes),
-                )
-                for topic in request.topics
-            )
-        )
+    async def describe_producers(
+        self, context: Context, request: DescribeProducersRequest
+    ) -> DescribeProducersResponse:
+        asked: dict[str, dict[int, None]] = {}  # once each, however often they are named
+        for topic in request.topics:
+            asked.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
+        topics = []
+        for name, indexes in asked.items():
+            partitions = await in_turns(partial(self._producers_of, name), indexes)
+            topics.append(DescribeProducersTopic(name=name, partitions=partitions))
+        return DescribeProducersResponse(topics=tuple(topics))
 
     def _producers_of(self, topic: str, index: int) -> DescribeProducersPartition:
         try:
@@ -101,3 +99,11 @@ class InspectionHandler:
                 for each in replica.log.producers
             ),
         )
+
+
+def _sized(replica: Replica) -> tuple[str, DescribeLogDirsPartition]:
+    topic, partition = replica.partition
+    size = replica.log.size_bytes
+    return topic, DescribeLogDirsPartition(
+        partition_index=partition, partition_size=size, offset_lag=0, is_future_key=False
+    )

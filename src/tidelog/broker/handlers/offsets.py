@@ -4,10 +4,13 @@ ListOffsets 1-11: earliest (-2), latest (-1), by time, max timestamp (-3, from 7
 storage does not exist here, so -5 and -6 have no offset to give. OffsetForLeaderEpoch 2-4. DeleteRecords 0-2.
 """
 
+from functools import partial
+
 from tidelog.broker.partitions import Partitions
 from tidelog.broker.requests import Context, Endpoint
+from tidelog.broker.turns import in_turns
 from tidelog.cluster.replica import Replica
-from tidelog.errors import ErrorCode, KafkaError, OffsetOutOfRange, PolicyViolation
+from tidelog.errors import ErrorCode, KafkaError, OffsetOutOfRange, PolicyViolation, StorageOffline
 from tidelog.wire.messages.data import (
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
@@ -45,22 +48,16 @@ class OffsetsHandler:
 
     # -- ListOffsets ------------------------------------------------------------------------------------------------
 
-    def list_offsets(self, context: Context, request: ListOffsetsRequest) -> ListOffsetsResponse:
-        return ListOffsetsResponse(
-            topics=tuple(
-                ListOffsetsTopicResponse(
-                    name=topic.name,
-                    partitions=tuple(
-                        self._list_one(topic.name, asked, request.isolation_level, context.version)
-                        for asked in topic.partitions
-                    ),
-                )
-                for topic in request.topics
-            )
-        )
+    async def list_offsets(self, context: Context, request: ListOffsetsRequest) -> ListOffsetsResponse:
+        topics = []
+        for topic in request.topics:
+            find = partial(self._list_one, topic.name, isolation=request.isolation_level, version=context.version)
+            partitions = await in_turns(find, topic.partitions)
+            topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=partitions))
+        return ListOffsetsResponse(topics=tuple(topics))
 
     def _list_one(
-        self, topic: str, asked: ListOffsetsPartition, isolation: int, version: int
+        self, topic: str, asked: ListOffsetsPartition, *, isolation: int, version: int
     ) -> ListOffsetsPartitionResponse:
         index = asked.partition_index
         try:
@@ -105,16 +102,28 @@ class OffsetsHandler:
 
     # -- DeleteRecords ----------------------------------------------------------------------------------------------
 
-    def delete_records(self, context: Context, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
-        return DeleteRecordsResponse(
-            topics=tuple(
+    async def delete_records(self, context: Context, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
+        topics = []
+        for topic in request.topics:
+            partitions = await in_turns(partial(self._delete_before, topic.name), topic.partitions)
+            topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=partitions))
+        try:
+            await self._partitions.checkpoint_start_offsets()
+        except (OSError, StorageOffline):
+            code = ErrorCode.KAFKA_STORAGE_ERROR
+            topics = [
                 DeleteRecordsTopicResult(
                     name=topic.name,
-                    partitions=tuple(self._delete_before(topic.name, asked) for asked in topic.partitions),
+                    partitions=tuple(
+                        DeleteRecordsPartitionResult(
+                            partition_index=each.partition_index, low_watermark=-1, error_code=each.error_code or code
+                        )
+                        for each in topic.partitions
+                    ),
                 )
-                for topic in request.topics
-            )
-        )
+                for topic in topics
+            ]
+        return DeleteRecordsResponse(topics=tuple(topics))
 
     def _delete_before(self, topic: str, asked: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
         index = asked.partition_index
@@ -127,12 +136,8 @@ class OffsetsHandler:
             if not 0 <= offset <= watermark:
                 raise OffsetOutOfRange(offset, replica.log.start_offset, watermark)
             replica.log.advance_start_offset(offset)
-            self._partitions.directory.checkpoint_start_offsets()
         except KafkaError as error:
             return DeleteRecordsPartitionResult(partition_index=index, low_watermark=-1, error_code=error.code)
-        except OSError:
-            code = ErrorCode.KAFKA_STORAGE_ERROR
-            return DeleteRecordsPartitionResult(partition_index=index, low_watermark=-1, error_code=code)
         return DeleteRecordsPartitionResult(partition_index=index, low_watermark=replica.log.start_offset)
 
 
