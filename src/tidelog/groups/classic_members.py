@@ -117,11 +117,12 @@ def leave(step: Step, request: LeaveGroupRequest, version: int) -> Outcome[Any, 
     leavers = request.members
     if version < MANY_LEAVE_SINCE:
         leavers = (MemberIdentity(member_id=request.member_id),)
+    before = len(step.group.members)
     results = tuple(_leave_one(step, leaver) for leaver in leavers)
-    gone = [result for result in results if result.error_code == ErrorCode.NONE]
+    gone = before - len(step.group.members)
     if gone and step.group.state in (State.STABLE, State.COMPLETING_REBALANCE):
-        rebalance(step, f"{len(gone)} members left")
-    elif gone:
+        rebalance(step, f"{gone} members left")
+    else:
         complete_if_all_joined(step)
     if version < MANY_LEAVE_SINCE:
         return step.outcome(LeaveGroupResponse(error_code=results[0].error_code))

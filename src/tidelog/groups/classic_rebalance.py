@@ -32,7 +32,7 @@ def rebalance(step: Step, reason: str) -> None:
         )
     step.set_timer(SYNC, None)
     was = group.state
-    owners = group.current_owners() if was is State.STABLE else group.owners
+    owners = group.current_owners() if was is State.STABLE and group.owners is None else group.owners
     stopped_since_ms = step.now_ms if was in (State.STABLE, State.EMPTY) else group.stopped_since_ms
     group = group.after(Change.REBALANCE, step.now_ms)
     step.group = group.with_(pending_sync=frozenset(), owners=owners, stopped_since_ms=stopped_since_ms)
@@ -149,6 +149,8 @@ def on_session_timer(step: Step, member_id: str) -> None:
 
 
 def remove(step: Step, members: Iterable[Member], kind: EventKind, reason: str) -> None:
+    if step.group.state is State.STABLE and step.group.owners is None:
+        step.group = step.group.with_(owners=step.group.current_owners())  # those who go included
     for member in members:
         step.refuse_waiting(member, ErrorCode.UNKNOWN_MEMBER_ID)
         step.group = step.group.without(member.member_id)
