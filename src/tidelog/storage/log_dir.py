@@ -215,12 +215,18 @@ class LogDir:
         if absent:
             self.checkpoint()
 
-    def checkpoint_start_offsets(self) -> None:
-        """After DeleteRecords or retention. Writes only if the first segments do not say it already."""
+    def prepare_start_offsets(self) -> Callable[[], None] | None:
+        """After DeleteRecords or retention; call what is returned in a thread. None if the disk says it already."""
         self._check_online()
         before = self._start_offsets_written
-        if self._gather_start_offsets() != before:
-            self.disk.write_atomic(f"{self.path}/{START_OFFSETS}", self._start_offsets_written)
+        data = self._gather_start_offsets()
+        return None if data == before else lambda: self.disk.write_atomic(f"{self.path}/{START_OFFSETS}", data)
+
+    def checkpoint_start_offsets(self) -> None:
+        """Both steps at once, for a caller that may block."""
+        write = self.prepare_start_offsets()
+        if write is not None:
+            write()
 
     def _gather_start_offsets(self) -> bytes:
         for partition, log in self.logs.items():

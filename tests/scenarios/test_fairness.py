@@ -1,0 +1,179 @@
+"""One client asks a great deal; the others are answered within a second meanwhile (invariants 34 and 35)."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from tests.chaos.server import Server
+
+from tidelog.client.connection import Connection
+from tidelog.ids import NO_TOPIC_ID
+from tidelog.wire.frames import encode_request
+from tidelog.wire.messages.admin import (
+    ApiVersionsRequest,
+    CreatableTopic,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    DeleteTopicState,
+    MetadataRequest,
+    MetadataRequestTopic,
+)
+from tidelog.wire.messages.configs import (
+    DescribableLogDirTopic,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeLogDirsRequest,
+    DescribeProducersRequest,
+    DescribeProducersRequestTopic,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+)
+from tidelog.wire.messages.data import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from tidelog.wire.schema import Message, encode
+
+from . import kit
+
+MANY = 50_000
+WIDE = 300
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with Server(tmp_path_factory.mktemp("fair") / "data") as running:
+        with running.connect() as connection:
+            kit.create_topic(connection, "wide", WIDE)
+        yield running
+
+
+def longest_wait_of_others(server: Server, work: Callable[[], object]) -> float:
+    done = threading.Event()
+    waits = [0.0]
+
+    def ask() -> None:
+        with server.connect(60) as other:
+            while not done.is_set():
+                began = time.perf_counter()
+                other.call(ApiVersionsRequest(), 0)
+                waits.append(time.perf_counter() - began)
+                time.sleep(0.01)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    try:
+        work()
+    finally:
+        done.set()
+        asking.join()
+    return max(waits)
+
+
+def create_many() -> Message:
+    unlikely = (
+        CreatableTopic(name=f"no/{n}", num_partitions=1, replication_factor=1, assignments=(), configs=())
+        for n in range(MANY)
+    )
+    return CreateTopicsRequest(topics=tuple(unlikely))
+
+
+def delete_many() -> Message:
+    absent = tuple(DeleteTopicState(name=f"absent-{n}", topic_id=NO_TOPIC_ID) for n in range(MANY))
+    return DeleteTopicsRequest(topics=absent, timeout_ms=1)
+
+
+def describe_many() -> Message:
+    return MetadataRequest(topics=tuple(MetadataRequestTopic(name=f"no/{n}") for n in range(MANY)))
+
+
+def alter_many() -> Message:
+    absent = (
+        IncrementalAlterConfigsResource(resource_type=2, resource_name=f"absent-{n}", configs=()) for n in range(MANY)
+    )
+    return IncrementalAlterConfigsRequest(resources=tuple(absent), validate_only=False)
+
+
+def list_many_offsets() -> Message:
+    asked = tuple(ListOffsetsPartition(partition_index=n % WIDE, timestamp=5) for n in range(MANY))
+    return ListOffsetsRequest(replica_id=-1, topics=(ListOffsetsTopic(name="wide", partitions=asked),))
+
+
+def delete_many_records() -> Message:
+    asked = tuple(DeleteRecordsPartition(partition_index=n % WIDE, offset=-1) for n in range(MANY))
+    return DeleteRecordsRequest(topics=(DeleteRecordsTopic(name="wide", partitions=asked),), timeout_ms=1)
+
+
+@pytest.mark.parametrize(
+    "question", [create_many, delete_many, describe_many, alter_many, list_many_offsets, delete_many_records]
+)
+def test_a_request_with_very_many_parts(server: Server, question: Callable[[], Message]) -> None:
+    request = question()
+    with server.connect(60) as connection:
+        connection.call(ApiVersionsRequest(), 0)
+
+        def ask() -> None:
+            connection.send(request, 8 if isinstance(request, ListOffsetsRequest) else None)
+            connection.recv_frame()
+
+        assert longest_wait_of_others(server, ask) < 1
+
+
+def repeated() -> list[Any]:
+    """Small questions that name the same thing again and again."""
+    config = DescribeConfigsResource(resource_type=2, resource_name="wide", configuration_keys=None)
+    partitions = tuple(range(WIDE))
+    return [
+        MetadataRequest(topics=(MetadataRequestTopic(name="wide"),) * 1000),
+        DescribeConfigsRequest(resources=(config,) * 1000, include_synonyms=True, include_documentation=True),
+        DescribeLogDirsRequest(topics=(DescribableLogDirTopic(topic="wide", partitions=partitions),) * 100),
+        DescribeProducersRequest(
+            topics=(DescribeProducersRequestTopic(name="wide", partition_indexes=partitions),) * 100
+        ),
+    ]
+
+
+@pytest.mark.parametrize("request_", repeated(), ids=lambda each: type(each).__name__)
+def test_naming_a_thing_a_thousand_times_gets_it_once(server: Server, request_: Message) -> None:
+    with server.connect() as connection:
+        connection.send(request_)
+        assert len(connection.recv_frame()) < 100_000
+
+
+def test_pipelined_questions_with_long_answers(server: Server) -> None:
+    resource = DescribeConfigsResource(resource_type=4, resource_name="1", configuration_keys=None)
+    question = DescribeConfigsRequest(resources=(resource,), include_synonyms=True, include_documentation=True)
+
+    def flood() -> None:
+        with server.connect(60) as connection:
+            for _ in range(500):
+                connection.send(question)
+            for _ in range(500):
+                connection.recv_frame()
+
+    before = server.rss_mb
+    assert longest_wait_of_others(server, flood) < 1
+    assert server.rss_mb - before < 50
+
+
+def test_answers_nobody_reads_are_not_made(server: Server) -> None:
+    """A client that asks and asks and never reads is not read from either."""
+    question = encode(MetadataRequest(topics=(MetadataRequestTopic(name="wide"),)), 5)
+    questions = encode_request(3, 5, 1, "deaf", question) * 1_000_000
+    before = server.rss_mb
+    deaf: list[Connection] = []
+    for _ in range(5):
+        connection = server.connect(0.5)
+        deaf.append(connection)
+        with pytest.raises(TimeoutError):
+            connection.send_raw(questions)
+    assert server.rss_mb - before < 100
+    assert longest_wait_of_others(server, lambda: time.sleep(0.3)) < 1
+    for connection in deaf:
+        connection.close()
