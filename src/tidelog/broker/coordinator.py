@@ -37,6 +37,8 @@ ACKS_ALL: Final = -1
 LOAD_BYTES: Final = 1024 * 1024
 """Read between two turns of the loop, so that loading a long history holds up nobody."""
 COMMIT_MARKER: Final = 1
+READY_SECONDS: Final = 5.0
+"""How long whoever looks for a coordinator waits for it to be loaded, before it is told to come back."""
 
 log = get_logger("coordinator")
 
@@ -229,6 +231,7 @@ class Coordinator(Generic[S, Rec]):
         self._new_topic_id = new_topic_id
         self._hosts: dict[int, ShardHost[S, Rec]] = {}
         self._loading: set[asyncio.Task[None]] = set()
+        self._loaded: dict[int, asyncio.Event] = {}
 
     async def ensure_topic(self) -> None:
         """Made when the first client asks for a coordinator: a broker without groups has no files for them."""
@@ -263,9 +266,27 @@ class Coordinator(Generic[S, Rec]):
     async def _load(self, host: ShardHost[S, Rec]) -> None:
         try:
             await host.load()
+            self._loaded_event(host.replica.partition.partition).set()
         except Exception:
             # Not served rather than served with half its state: clients are told to come back, people are told why.
             log.exception("cannot load coordinator state", partition=str(host.replica.partition))
+
+    async def ready(self, keys: Iterable[str]) -> None:
+        """Until the shards of these keys answer. A client that is told where its coordinator is and then refused there
+        asks again after seconds only; one that learns it a few milliseconds later joins at once."""
+        count = self.partition_count
+        if not count:
+            raise KafkaError(f"{self.topic.name} is not here yet", ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        try:
+            async with asyncio.timeout(READY_SECONDS):
+                for key in keys:
+                    await self._loaded_event(partition_of(key, count)).wait()
+        except TimeoutError as error:
+            text = "the coordinator is still loading"
+            raise KafkaError(text, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS) from error
+
+    def _loaded_event(self, partition: int) -> asyncio.Event:
+        return self._loaded.setdefault(partition, asyncio.Event())
 
     def host_for(self, key: str) -> ShardHost[S, Rec]:
         count = self.partition_count

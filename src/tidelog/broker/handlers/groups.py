@@ -147,6 +147,7 @@ class GroupsHandler:
             return KafkaError("this broker coordinates consumer groups only", ErrorCode.INVALID_REQUEST)
         try:
             await self._requests.coordinator.ensure_topic()
+            await self._requests.coordinator.ready(request.coordinator_keys or (request.key,))
         except KafkaError as error:
             return KafkaError(str(error), ErrorCode.COORDINATOR_NOT_AVAILABLE)
         return None
