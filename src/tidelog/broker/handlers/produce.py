@@ -15,6 +15,7 @@ from tidelog.broker.waiting import ParkedProduce, Waiting
 from tidelog.clock import Clock
 from tidelog.cluster.replica import Replica
 from tidelog.errors import CorruptMessage, ErrorCode, KafkaError
+from tidelog.storage.log import Appended
 from tidelog.storage.validation import needs_preparation
 from tidelog.wire.messages.data import (
     PartitionProduceData,
@@ -23,6 +24,7 @@ from tidelog.wire.messages.data import (
     TopicProduceResponse,
 )
 from tidelog.wire.produce_fast import decode_produce, encode_produce_response
+from tidelog.wire.produce_one import OneBatch, decode_one, encode_one
 from tidelog.wire.record_batch import HEADER_SIZE, read_header
 
 ACKS_ALL = -1
@@ -47,6 +49,52 @@ class ProduceHandler:
         return [Endpoint(0, 0, 13, handle_raw=self.produce, min_accepted=3)]
 
     def produce(self, context: Context, frame: memoryview, body: int) -> RawReply:
+        one = decode_one(frame, body, context.version)
+        if one is not None and one.acks in (1, ACKS_ALL):
+            try:
+                replica = self._partitions.find(one.topic, one.topic_id, one.partition)
+                config = replica.log.config
+                if config.compression_type == "producer" and not config.compacted:
+                    return self._append_only(context, one, replica)
+            except KafkaError as error:
+                return _refusal(context, one, _failure(one.partition, error.code, str(error)))
+            except OSError as error:
+                return _refusal(context, one, _disk_refused(one.partition, error))
+        return self._produce_any(context, frame, body)
+
+    def _append_only(self, context: Context, one: OneBatch, replica: Replica) -> RawReply:
+        """The short way, for one batch to one partition."""
+        acks = one.acks
+        appended = replica.append(one.records, acks=acks, now_ms=self._clock.now_ms())
+        self._see_to_flush(replica, appended, acks)
+        answer = encode_one(
+            context.version,
+            context.correlation_id,
+            one,
+            appended.base_offset,
+            appended.append_time_ms,
+            replica.log.start_offset,
+        )
+        if acks != ACKS_ALL or replica.high_watermark > appended.last_offset:
+            return [answer]
+        later = Later(context.connection)
+
+        def done(parked: ParkedProduce) -> None:
+            failure = _failure_after(parked, replica, appended.last_offset + 1, one.partition)
+            later.fulfil([answer] if failure is None else _refusal(context, one, failure))
+
+        wait = [(replica, appended.last_offset + 1)]
+        self._waiting.park_produce(wait, max(one.timeout_ms, 0) / 1000, done)
+        return None
+
+    def _see_to_flush(self, replica: Replica, appended: Appended, acks: int) -> None:
+        if replica.log.config.flush_on_ack and not appended.duplicate:
+            if acks == ACKS_ALL or self._waiting.has_reader(replica):
+                self._flusher.mark(replica)
+            else:
+                self._flusher.mark_lazily(replica)
+
+    def _produce_any(self, context: Context, frame: memoryview, body: int) -> RawReply:
         request = decode_produce(frame, body, context.version)
         targets, deep = self._targets(request)
         if deep:
@@ -99,9 +147,7 @@ class ProduceHandler:
             except KafkaError as error:
                 results.append(_failure(data.index, error.code, str(error)))
             except OSError as error:
-                results.append(
-                    _failure(data.index, ErrorCode.KAFKA_STORAGE_ERROR, f"the disk refused the write: {error}")
-                )
+                results.append(_disk_refused(data.index, error))
         if acks == 0:
             if any(result.error_code for result in results):
                 context.connection.close("an acks=0 produce failed, and closing is the only way to say so")
@@ -141,19 +187,14 @@ class ProduceHandler:
         if records is None:
             raise CorruptMessage("no records")
         appended = replica.append(records, acks=acks, now_ms=now_ms, prepared=prepared is not None)
-        log = replica.log
-        if log.config.flush_on_ack and not appended.duplicate:
-            if acks == ACKS_ALL or self._waiting.has_reader(replica):
-                self._flusher.mark(replica)
-            else:
-                self._flusher.mark_lazily(replica)
+        self._see_to_flush(replica, appended, acks)
         if acks == ACKS_ALL and replica.high_watermark <= appended.last_offset:
             waits.append((replica, appended.last_offset + 1))
         return PartitionProduceResponse(
             index=data.index,
             base_offset=appended.base_offset,
             log_append_time_ms=appended.append_time_ms,
-            log_start_offset=log.start_offset,
+            log_start_offset=replica.log.start_offset,
         )
 
 
@@ -179,6 +220,15 @@ def _failure(index: int, code: ErrorCode, message: str) -> PartitionProduceRespo
     return PartitionProduceResponse(index=index, error_code=code, base_offset=-1, error_message=message)
 
 
+def _disk_refused(index: int, error: OSError) -> PartitionProduceResponse:
+    return _failure(index, ErrorCode.KAFKA_STORAGE_ERROR, f"the disk refused the write: {error}")
+
+
+def _refusal(context: Context, one: OneBatch, failure: PartitionProduceResponse) -> list[Part]:
+    topic = TopicProduceResponse(name=one.topic, topic_id=one.topic_id, partition_responses=(failure,))
+    return [encode_produce_response(context.version, context.correlation_id, [topic])]
+
+
 def _settled(results: Results, targets: Targets, waits: Waits, parked: ParkedProduce) -> Results:
     """The results as they stand after waiting: a partition whose records did not become visible is not acknowledged."""
     needed = dict(waits)
@@ -186,13 +236,17 @@ def _settled(results: Results, targets: Targets, waits: Waits, parked: ParkedPro
     for position, (target, data) in enumerate(targets):
         if not isinstance(target, Replica) or settled[position].error_code or target not in needed:
             continue
-        if target in parked.failed:
-            settled[position] = _failure(
-                data.index, ErrorCode.KAFKA_STORAGE_ERROR, "the disk failed before the records were safe"
-            )
-        elif target.high_watermark < needed[target]:
-            settled[position] = _failure(data.index, ErrorCode.REQUEST_TIMED_OUT, "the records were not safe in time")
+        settled[position] = _failure_after(parked, target, needed[target], data.index) or settled[position]
     return settled
+
+
+def _failure_after(parked: ParkedProduce, replica: Replica, needed: int, index: int) -> PartitionProduceResponse | None:
+    """What to say instead of success if the records up to `needed` did not become visible."""
+    if replica in parked.failed:
+        return _failure(index, ErrorCode.KAFKA_STORAGE_ERROR, "the disk failed before the records were safe")
+    if replica.high_watermark < needed:
+        return _failure(index, ErrorCode.REQUEST_TIMED_OUT, "the records were not safe in time")
+    return None
 
 
 def _encode(context: Context, request: ProduceRequest, results: Results) -> list[Part]:
