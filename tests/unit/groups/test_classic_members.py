@@ -59,6 +59,31 @@ def test_whom_the_leader_forgets_gets_nothing() -> None:
     assert bytes(sim.answers[waiter].assignment) == b""
 
 
+def test_only_the_leader_assigns() -> None:
+    sim = Sim()
+    (leader, follower), _ = stable_group(sim, 2)
+    for member_id in (leader, follower):
+        sim.submit(join(member_id), 9)
+    waiter = sim.submit(sync(follower, 2, {follower: assignment("t", 0, 1)}))
+    assert waiter not in sim.answers
+    sim.ask(sync(leader, 2, {leader: assignment("t", 0, 1)}))
+    assert bytes(sim.answers[waiter].assignment) == b""
+
+
+def test_member_that_never_syncs_is_out_although_the_others_work() -> None:
+    sim = Sim()
+    (leader, lazy), _ = stable_group(sim, 2)
+    for member_id in (leader, lazy):
+        sim.submit(join(member_id), 9)
+    sim.ask(sync(leader, 2, {leader: assignment("t", 0), lazy: assignment("t", 1)}))
+    for _ in range(REBALANCE_MS // 5_000):
+        assert sim.ask(heartbeat(leader, 2)).error_code == 0
+        sim.ask(heartbeat(lazy, 2))
+        sim.advance(5_000)
+    assert sim.ask(heartbeat(lazy, 2)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert sim.ask(heartbeat(leader, 2)).error_code == ErrorCode.REBALANCE_IN_PROGRESS
+
+
 def test_heartbeat_is_refused_with_the_reason() -> None:
     sim = Sim()
     (leader,), generation = stable_group(sim, 1)
@@ -240,6 +265,19 @@ def test_static_member_that_stays_away_loses_its_place() -> None:
     sim.advance(SESSION_MS)
     assert group_of(sim).state is State.EMPTY
     assert group_of(sim).static == {}
+
+
+def test_static_members_that_all_die_while_one_waits_for_the_assignment_are_forgotten() -> None:
+    sim = Sim()
+    a, b, leader = static_pair(sim)
+    follower, name = (b, "b") if leader == a else (a, "a")
+    for each, member_id in (("a", a), ("b", b)):
+        sim.submit(join(member_id, instance_id=each, metadata=subscription("u")), 9)
+    waiter = sim.submit(sync(follower, 2, instance_id=name))
+    sim.advance(SESSION_MS)
+    assert sim.answers[waiter].error_code == ErrorCode.REBALANCE_IN_PROGRESS
+    sim.advance(REBALANCE_MS + SESSION_MS)
+    assert group_of(sim).state is State.EMPTY
 
 
 def test_administrator_removes_a_static_member_by_its_instance() -> None:
