@@ -175,15 +175,20 @@ class TestLeaderEpochs:
             request = kit.fetch_request("fenced", kit.wish(0, current_leader_epoch=epoch))
             assert connection.call(request, kit.NAMES).responses[0].partitions[0].error_code == code
 
-    def test_a_diverging_reader_is_told_where_to_go_back_to(self, connection: Connection) -> None:
+    def test_a_reader_with_another_history_is_told_so(self, connection: Connection) -> None:
         kit.create_topic(connection, "diverged")
         kit.store(connection, "diverged", b"x", b"y")
-        request = kit.fetch_request("diverged", kit.wish(2, last_fetched_epoch=7))
-        (partition,) = connection.call(request, kit.NAMES).responses[0].partitions
-        assert (partition.error_code, partition.diverging_epoch.end_offset) == (0, 2)
-        ahead = kit.fetch_request("diverged", kit.wish(2, last_fetched_epoch=0))
-        (partition,) = connection.call(ahead, kit.NAMES).responses[0].partitions
-        assert partition.diverging_epoch.epoch == -1
+
+        def ask(offset: int, last_fetched_epoch: int) -> tuple[int, int]:
+            request = kit.fetch_request("diverged", kit.wish(offset, last_fetched_epoch=last_fetched_epoch))
+            (partition,) = connection.call(request, kit.NAMES).responses[0].partitions
+            return partition.error_code, partition.diverging_epoch.end_offset
+
+        assert ask(2, 0) == (0, -1), "the same history"
+        assert ask(5, 0) == (0, 2), "it has more of this epoch than there is: back to its end"
+        assert ask(2, 7)[0] == ErrorCode.OFFSET_OUT_OF_RANGE, "an epoch nobody knows"
+        assert kit.delete_records(connection, "diverged", 2).error_code == 0
+        assert ask(2, 0) == (0, -1), "also when its records are gone"
 
     def test_where_an_epoch_ends(self, connection: Connection) -> None:
         kit.create_topic(connection, "epochs")

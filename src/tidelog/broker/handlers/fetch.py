@@ -15,7 +15,7 @@ from tidelog.broker.partitions import Partitions
 from tidelog.broker.requests import Context, Endpoint, Later, RawReply
 from tidelog.broker.waiting import ParkedFetch, Waiting
 from tidelog.cluster.replica import Replica
-from tidelog.errors import ErrorCode, KafkaError, UnknownTopicOrPartition
+from tidelog.errors import ErrorCode, KafkaError, OffsetOutOfRange, UnknownTopicOrPartition
 from tidelog.storage.log import Slice
 from tidelog.wire.fetch_fast import FetchedPartition, FetchedTopic, decode_fetch, encode_fetch_response
 from tidelog.wire.messages.data import EpochEndOffset, FetchRequest
@@ -188,6 +188,9 @@ def _divergence(replica: Replica, wanted: Wanted) -> EpochEndOffset | None:
     epoch, end = replica.log.epochs.end_offset_for(wanted.last_fetched_epoch, replica.log.end_offset)
     if epoch == wanted.last_fetched_epoch and end >= wanted.offset:
         return None
+    if epoch < 0 or end < 0:
+        # An epoch we never heard of: there is no place to send the client back to, and silence would keep it asking.
+        raise OffsetOutOfRange(wanted.offset, replica.log.start_offset, replica.log.end_offset)
     return EpochEndOffset(epoch=epoch, end_offset=end)
 
 
