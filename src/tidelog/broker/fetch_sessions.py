@@ -23,29 +23,12 @@ Key = tuple[str, UUID, int]
 class Wanted:
     """One partition of a fetch: the client's wish, and what it last heard."""
 
-    __slots__ = (
-        "current_leader_epoch",
-        "key",
-        "last_fetched_epoch",
-        "max_bytes",
-        "offset",
-        "told_start",
-        "told_watermark",
-    )
+    __slots__ = ("key", "told_start", "told_watermark", "wish")
 
     def __init__(self, key: Key, wish: FetchPartition) -> None:
         self.key = key
+        self.wish = wish
         self.told_watermark = self.told_start = -2
-        self.offset = wish.fetch_offset
-        self.max_bytes = wish.partition_max_bytes
-        self.current_leader_epoch = wish.current_leader_epoch
-        self.last_fetched_epoch = wish.last_fetched_epoch
-
-    def update(self, wish: FetchPartition) -> None:
-        self.offset = wish.fetch_offset
-        self.max_bytes = wish.partition_max_bytes
-        self.current_leader_epoch = wish.current_leader_epoch
-        self.last_fetched_epoch = wish.last_fetched_epoch
 
 
 class Session:
@@ -65,7 +48,7 @@ class Session:
                 if known is None:
                     self.partitions[key] = Wanted(key, wish)
                 else:
-                    known.update(wish)
+                    known.wish = wish
         for forgotten in request.forgotten_topics_data:
             for partition in forgotten.partitions:
                 self.partitions.pop((forgotten.topic, forgotten.topic_id, partition), None)

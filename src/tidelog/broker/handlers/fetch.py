@@ -18,11 +18,13 @@ from tidelog.cluster.replica import Replica
 from tidelog.errors import ErrorCode, KafkaError, OffsetOutOfRange, UnknownTopicOrPartition
 from tidelog.storage.log import Slice
 from tidelog.wire.fetch_fast import FetchedPartition, FetchedTopic, decode_fetch, encode_fetch_response
-from tidelog.wire.messages.data import EpochEndOffset, FetchRequest
+from tidelog.wire.messages.data import EpochEndOffset, FetchPartition, FetchRequest
 
 READ_COMMITTED = 1
 FIRST_VERSION_WITH_IDS = 13
 NOTHING_ABORTED: tuple[()] = ()
+
+_new = tuple.__new__
 
 
 class FetchHandler:
@@ -116,25 +118,36 @@ class Attempt:
         self.session = session
         self.wanted = wanted
         self.replicas: Sequence[Replica] = ()
-        self.results: Sequence[FetchedPartition] = ()
+        self.results: list[FetchedPartition] = []
 
     def encode(self) -> list[Part]:
         session = self.session
-        told: Iterable[tuple[Wanted, FetchedPartition]] = zip(self.wanted, self.results, strict=True)
-        if session is not None:
-            told = self._news(session, told)
+        session_id = 0 if session is None else session.session_id
+        topics = self._all_topics() if session is None else self._topics_with_news(session)
+        return encode_fetch_response(self.context.version, self.context.correlation_id, 0, 0, session_id, topics)
+
+    def _all_topics(self) -> list[FetchedTopic]:
+        """Without a session the results are in the order of the request."""
+        topics: list[FetchedTopic] = []
+        begin = 0
+        for topic in self.request.topics:
+            end = begin + len(topic.partitions)
+            topics.append(FetchedTopic(topic.topic, topic.topic_id, self.results[begin:end]))
+            begin = end
+        return topics
+
+    def _topics_with_news(self, session: Session) -> list[FetchedTopic]:
         topics: list[FetchedTopic] = []
         last_name: str | None = None
         last_id: UUID | None = None
-        for wanted, result in told:
+        for wanted, result in self._news(session, zip(self.wanted, self.results, strict=True)):
             name, topic_id, _ = wanted.key
             # A topic is named twice when its partitions do not follow each other; clients take that, from Kafka too.
             if name is not last_name or topic_id is not last_id:
                 topics.append(FetchedTopic(name, topic_id, []))
                 last_name, last_id = name, topic_id
             topics[-1].partitions.append(result)
-        session_id = 0 if session is None else session.session_id
-        return encode_fetch_response(self.context.version, self.context.correlation_id, 0, 0, session_id, topics)
+        return topics
 
     def _news(
         self, session: Session, results: Iterable[tuple[Wanted, FetchedPartition]]
@@ -158,39 +171,37 @@ class Attempt:
 
 
 def _read_one(replica: Replica, wanted: Wanted, left: int, isolation: int, *, nothing_yet: bool) -> FetchedPartition:
-    if wanted.current_leader_epoch != -1:
-        replica.check_epoch(wanted.current_leader_epoch)
-    diverging = _divergence(replica, wanted) if wanted.last_fetched_epoch >= 0 else None
+    wish = wanted.wish
+    if wish.current_leader_epoch != -1:
+        replica.check_epoch(wish.current_leader_epoch)
+    diverging = _divergence(replica, wish) if wish.last_fetched_epoch >= 0 else None
     records: Slice | None = None
     log = replica.log
     watermark = replica.high_watermark
-    if diverging is None and (wanted.offset != watermark or log.failure is not None):
-        limit = min(wanted.max_bytes, left)
+    if diverging is None and (wish.fetch_offset != watermark or log.failure is not None):
+        limit = min(wish.partition_max_bytes, left)
         if limit > 0 or nothing_yet:
             # Only the first partition with data may exceed the limits, by one batch, so that a reader always gets on.
-            records = replica.read(wanted.offset, max(limit, 0), min_one=nothing_yet)
+            records = replica.read(wish.fetch_offset, max(limit, 0), min_one=nothing_yet)
             if records.length == 0:
                 records = None
-    return FetchedPartition(
-        wanted.key[2],
-        0,
-        watermark,
-        replica.last_stable_offset,
-        log.start_offset,
-        diverging,
-        NOTHING_ABORTED if isolation == READ_COMMITTED else None,
-        records,
+    aborted = NOTHING_ABORTED if isolation == READ_COMMITTED else None
+    stable = replica.last_stable_offset
+    # As the class itself would make it, less its detour through keyword arguments: there may be thousands of these.
+    return _new(
+        FetchedPartition,
+        (wish.partition, 0, watermark, stable, log.start_offset, diverging, aborted, records, -1, None),
     )
 
 
-def _divergence(replica: Replica, wanted: Wanted) -> EpochEndOffset | None:
+def _divergence(replica: Replica, wish: FetchPartition) -> EpochEndOffset | None:
     """Where the client's history leaves ours, if it does: it must truncate before it can read on."""
-    epoch, end = replica.log.epochs.end_offset_for(wanted.last_fetched_epoch, replica.log.end_offset)
-    if epoch == wanted.last_fetched_epoch and end >= wanted.offset:
+    epoch, end = replica.log.epochs.end_offset_for(wish.last_fetched_epoch, replica.log.end_offset)
+    if epoch == wish.last_fetched_epoch and end >= wish.fetch_offset:
         return None
     if epoch < 0 or end < 0:
         # An epoch we never heard of: there is no place to send the client back to, and silence would keep it asking.
-        raise OffsetOutOfRange(wanted.offset, replica.log.start_offset, replica.log.end_offset)
+        raise OffsetOutOfRange(wish.fetch_offset, replica.log.start_offset, replica.log.end_offset)
     return EpochEndOffset(epoch=epoch, end_offset=end)
 
 
