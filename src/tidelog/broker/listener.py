@@ -53,6 +53,7 @@ class Listeners:
             try:
                 sock = self._bind(family, host, port)
             except OSError as error:
+                error.strerror = f"cannot listen on {host or '*'}:{port}: {error.strerror}"
                 if error.errno not in ADDRESS_NOT_HERE:
                     raise
                 missing = error  # localhost has an IPv6 address in /etc/hosts of many machines that have no IPv6

@@ -65,6 +65,7 @@ class Node:
             new_id=_new_uuid,
             node_id=self.config.node_id,
         )
+        all_open = False
         try:
             self.partitions = Partitions(self.directory, self.config, self.clock)
             self.waiting = Waiting(loop)
@@ -82,6 +83,7 @@ class Node:
             )
             self.metadata.subscribe(self.groups.follow)
             await self._host_everything()
+            all_open = True
             self.cleaner = Cleaner(self.partitions, self.deep_work, self.clock)
             self.partitions.on_removed = self._let_go
             self.dispatcher = Dispatcher(self._make_endpoints(), loop)
@@ -90,8 +92,9 @@ class Node:
                 self.metadata, self.partitions, self.listeners, self.flusher, self.cleaner, self.groups, self.clock
             )
             self.addresses = self.listeners.bind()
-        except BaseException:
-            self.directory.close(clean=False)
+        except BaseException as error:
+            # That a port is taken is no reason to scan every log at the next start.
+            self.directory.close(clean=all_open and isinstance(error, OSError))
             raise
         self.listeners.start()
         self.background.start()
