@@ -210,6 +210,19 @@ class InvalidProducerEpoch(KafkaError):
         super().__init__(f"producer {producer_id}: epoch {got} is older than the current {current}")
 
 
+class InvalidTxnState(KafkaError):
+    """A transactional write or marker that no open, registered transaction allows."""
+
+    code = ErrorCode.INVALID_TXN_STATE
+
+
+class TransactionCoordinatorFenced(KafkaError):
+    code = ErrorCode.TRANSACTION_COORDINATOR_FENCED
+
+    def __init__(self, producer_id: int, current: int, got: int) -> None:
+        super().__init__(f"producer {producer_id}: coordinator epoch {got} is older than the current {current}")
+
+
 class StorageOffline(KafkaError):
     """The disk under this log failed; nothing is acknowledged from it again."""
 
