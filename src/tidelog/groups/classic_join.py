@@ -201,7 +201,7 @@ def _keep_generation(step: Step, member: Member, was_leader: str) -> JoinOutcome
 
 def _rebalance_timeout_ms(request: JoinGroupRequest) -> int:
     """Version 0 has only one timeout."""
-    return request.session_timeout_ms if request.rebalance_timeout_ms == -1 else request.rebalance_timeout_ms
+    return request.session_timeout_ms if request.rebalance_timeout_ms == -1 else max(request.rebalance_timeout_ms, 0)
 
 
 def _reason(request: JoinGroupRequest) -> str:

@@ -1,6 +1,7 @@
 """How a classic group gets from one generation to the next: everybody joins again, then the leader assigns."""
 
 from collections.abc import Iterable
+from typing import Final
 
 import msgspec
 
@@ -9,6 +10,8 @@ from tidelog.groups.classic_group import Change, InitialDelay, Member, State
 from tidelog.groups.classic_step import JOIN, SYNC, Step, joined
 from tidelog.groups.history import EventKind
 from tidelog.wire.messages.groups import SyncGroupResponse
+
+JOIN_RETRY_MS: Final = 1_000
 
 
 def rebalance_or_complete(step: Step, reason: str) -> None:
@@ -81,8 +84,8 @@ def complete_join(step: Step) -> None:
     if group.leader is None or group.members[group.leader].join_waiter is None:
         leader = next((each.member_id for each in group.members.values() if each.join_waiter is not None), None)
         if leader is None:
-            # Only silent static members: their sessions decide.
-            step.set_timer(JOIN, group.rebalance_timeout_ms)
+            # Only silent static members: their sessions decide. Their timeout may be 0, which must not make us spin.
+            step.set_timer(JOIN, max(group.rebalance_timeout_ms, JOIN_RETRY_MS))
             return
         group = group.with_(leader=leader)
     group = group.with_(

@@ -23,6 +23,9 @@ UNKNOWN: Final = ""
 
 NULLABLE_PROTOCOL_SINCE: Final = 7
 
+REASON_MAX: Final = 255
+"""Clients send reasons of any length; Kafka's cut theirs here."""
+
 
 class Forget(msgspec.Struct, frozen=True):
     """In an outcome's memory: nothing is left of this group."""
@@ -88,7 +91,7 @@ class Step:
                 generation=self.group.generation,
                 member_id="" if member is None else member.member_id,
                 client_id="" if member is None else member.client_id,
-                reason=reason,
+                reason=reason[:REASON_MAX],
                 members=len(self.group.members),
                 **facts,
             )

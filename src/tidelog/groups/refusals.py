@@ -7,15 +7,22 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
+import msgspec
+
 from tidelog.errors import ErrorCode
+from tidelog.groups.classic_members import MANY_LEAVE_SINCE
 from tidelog.groups.classic_step import join_error
 from tidelog.groups.offsets import NO_OFFSET
 from tidelog.wire.messages import groups, offsets, transactions
 from tidelog.wire.schema import Message
 
 
-def refuse(request: Message, code: ErrorCode, version: int) -> Message:
-    return _REFUSALS[type(request)](request, code, version)
+def refuse(request: Message, code: ErrorCode, version: int, message: str | None = None) -> Message:
+    """`message` is for people; only the consumer protocol's answers have room for it."""
+    response = _REFUSALS[type(request)](request, code, version)
+    if message is not None and isinstance(response, groups.ConsumerGroupHeartbeatResponse):
+        return msgspec.structs.replace(response, error_message=message)
+    return response
 
 
 def _join(request: groups.JoinGroupRequest, code: ErrorCode, version: int) -> Message:
@@ -23,14 +30,27 @@ def _join(request: groups.JoinGroupRequest, code: ErrorCode, version: int) -> Me
 
 
 def _sync(request: groups.SyncGroupRequest, code: ErrorCode, version: int) -> Message:
+    if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+        code = ErrorCode.REBALANCE_IN_PROGRESS  # the rebalance it is part of is lost: it must join again
     return groups.SyncGroupResponse(error_code=code, assignment=b"")
 
 
 def _heartbeat(request: groups.HeartbeatRequest, code: ErrorCode, version: int) -> Message:
+    if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+        code = ErrorCode.NONE  # nothing is wrong with the member: it should stay and go on working
     return groups.HeartbeatResponse(error_code=code)
 
 
 def _leave(request: groups.LeaveGroupRequest, code: ErrorCode, version: int) -> Message:
+    if code is ErrorCode.UNKNOWN_MEMBER_ID and version >= MANY_LEAVE_SINCE:
+        return groups.LeaveGroupResponse(
+            members=tuple(
+                groups.MemberResponse(
+                    member_id=member.member_id, group_instance_id=member.group_instance_id, error_code=code
+                )
+                for member in request.members
+            )
+        )
     return groups.LeaveGroupResponse(error_code=code)
 
 

@@ -19,7 +19,7 @@ from sim import (
 from tidelog.errors import ErrorCode
 from tidelog.groups.classic_group import ClassicGroup, State
 from tidelog.groups.history import EVENTS_MAX, EventKind
-from tidelog.wire.messages.groups import LeaveGroupRequest
+from tidelog.wire.messages.groups import LeaveGroupRequest, MemberIdentity
 
 
 def group_of(sim: Sim) -> ClassicGroup:
@@ -280,6 +280,23 @@ def test_static_members_that_all_die_while_one_waits_for_the_assignment_are_forg
     assert group_of(sim).state is State.EMPTY
 
 
+@pytest.mark.parametrize("rebalance_ms", [0, -7])
+def test_absurd_rebalance_timeout_does_not_make_the_coordinator_spin(rebalance_ms: int) -> None:
+    sim = Sim()
+    static_pair(sim)
+    for name in ("a", "b"):
+        sim.ask(join(instance_id=name, rebalance_ms=rebalance_ms), 9)
+    sim.ask(leave(instance_ids=("a",)))
+    began_ms = sim.now_ms
+    for _ in range(3):
+        deadline = sim.runtime.next_deadline_ms
+        assert deadline is not None
+        sim.advance(max(deadline - sim.now_ms, 0))
+    assert sim.now_ms >= began_ms + 2_000, "nobody but a silent static member is left, and its session is not over"
+    sim.advance(SESSION_MS)
+    assert group_of(sim).state is State.EMPTY
+
+
 def test_administrator_removes_a_static_member_by_its_instance() -> None:
     sim = Sim()
     a, b, _ = static_pair(sim)
@@ -331,6 +348,14 @@ def test_history_tells_who_came_who_went_and_how_long_the_group_stood_still() ->
     last = sim.shard.history.of(GROUP)[-1]
     assert (last.kind, last.generation, last.members) == (EventKind.STABLE, 2, 1)
     assert (last.stopped_ms, last.partitions_moved) == (2_000, 1)
+
+
+def test_history_does_not_keep_a_novel() -> None:
+    sim = Sim()
+    (only,), _ = stable_group(sim, 1)
+    request = LeaveGroupRequest(group_id=GROUP, members=(MemberIdentity(member_id=only, reason="x" * 30_000),))
+    sim.ask(request)
+    assert max(len(event.reason) for event in sim.shard.history.of(GROUP)) == 255
 
 
 def test_history_is_bounded_and_goes_with_its_group() -> None:
