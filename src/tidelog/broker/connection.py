@@ -31,6 +31,8 @@ WRITE_TURN: Final = 2 * 1024 * 1024
 WARM_BYTES: Final = WRITE_TURN
 """Read ahead in one go for a client whose history is not in the page cache."""
 MAX_GATHER: Final = 64
+FRAMES_PER_TURN: Final = 64
+"""Requests of one connection answered before the others get their turn."""
 MAX_CORKED: Final = 32
 """Answers gathered for one send. If the client does not take them, no further request of it is looked at."""
 
@@ -55,7 +57,7 @@ class Connection:
     __slots__ = (
         "_answers", "_armed", "_buffer", "_closed", "_corked", "_dispatch", "_end", "_exclusive", "_loop", "_max_frame",
         "_max_in_flight", "_on_close", "_out", "_pool", "_reading", "_sock", "_start", "_view", "_warming", "_writing",
-        "bytes_in", "fd", "host", "last_active", "peer", "port",
+        "bytes_in", "fd", "host", "last_active", "parked", "peer", "port",
     )  # fmt: skip
 
     def __init__(
@@ -85,6 +87,8 @@ class Connection:
         self._corked = self._writing = self._closed = self._exclusive = self._armed = self._warming = False
         self._reading = True
         self.bytes_in = 0
+        self.parked: dict[object, Callable[[], None]] = {}
+        """What waits for this client elsewhere, and how to end it when the client is gone."""
         self.last_active = loop.time()
         local, remote = sock.getsockname(), sock.getpeername()
         # Where the client reached us: what Metadata tells it, unless advertised.listeners says otherwise.
@@ -122,7 +126,9 @@ class Connection:
         if self._corked or self._closed:
             return
         self._corked = True
-        while self._may_take():
+        frames = 0
+        while self._may_take() and frames < FRAMES_PER_TURN:
+            frames += 1
             available = self._end - self._start
             if available < 4:
                 break
@@ -143,6 +149,8 @@ class Connection:
         self._make_room()
         if self._out and not self._writing:
             self._write()
+        if frames == FRAMES_PER_TURN and self._start < self._end:
+            self._loop.call_soon(self._process)
         self._watch_reading()
 
     def _make_room(self) -> None:
@@ -345,6 +353,8 @@ class Connection:
         self._sock.close()
         self._answers.clear()
         self._out.clear()
+        for end in list(self.parked.values()):
+            end()
         if self._buffer is not self._pool.shared:
             self._use(self._pool.shared)
         self._on_close(self, reason)

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
+from tidelog.broker.connection import Connection
 from tidelog.cluster.replica import Replica
 
 SWEEP_SECONDS: Final = 0.25
@@ -32,9 +33,10 @@ class ParkedProduce:
 class ParkedFetch:
     """Waits until one of its partitions has something new, or its time is up."""
 
-    __slots__ = ("_retry", "_timer", "_woken", "replicas")
+    __slots__ = ("_retry", "_timer", "_woken", "connection", "replicas")
 
-    def __init__(self, replicas: Sequence[Replica], retry: Callable[[bool], bool]) -> None:
+    def __init__(self, connection: Connection, replicas: Sequence[Replica], retry: Callable[[bool], bool]) -> None:
+        self.connection = connection
         self.replicas = replicas
         self._retry = retry
         """Called with "time is up"; True means it was answered."""
@@ -104,6 +106,7 @@ class Waiting:
         return replica in self._fetches
 
     def park_fetch(self, fetch: ParkedFetch, wait_s: float) -> None:
+        fetch.connection.parked[fetch] = lambda: self._forget(fetch)
         for replica in fetch.replicas:
             waiters = self._fetches.get(replica)
             if waiters is None:
@@ -123,6 +126,7 @@ class Waiting:
             fetch._retry(True)
 
     def _forget(self, fetch: ParkedFetch) -> None:
+        fetch.connection.parked.pop(fetch, None)
         if fetch._timer is not None:
             fetch._timer.cancel()
             fetch._timer = None

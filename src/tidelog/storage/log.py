@@ -209,7 +209,10 @@ class Log(DurableLog):
         """Compaction's result takes the place of `old`, which is returned to be unlinked by `delete_segments`."""
         self._check_online()
         with storage_errors(str(self.partition)):
-            return self._chain.swap(old, cleaned, self.config.index_interval_bytes)
+            gone = self._chain.swap(old, cleaned, self.config.index_interval_bytes)
+            # Those of segments that were merged into others begin nowhere any more.
+            self._snapshots.prune([segment.base_offset for segment in self.segments])
+        return gone
 
 
 def _writable(records: Buffer) -> bytearray | memoryview:

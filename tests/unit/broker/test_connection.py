@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidelog.broker.buffers import GRANT, SHARED, BufferPool
-from tidelog.broker.connection import SENDFILE_MIN, Answer, Connection
+from tidelog.broker.connection import FRAMES_PER_TURN, SENDFILE_MIN, Answer, Connection
 from tidelog.storage.disk import RealFile
 from tidelog.storage.log import Slice
 
@@ -266,5 +266,34 @@ def test_a_file_that_ends_early_ends_the_connection(tmp_path: Path) -> None:
         await peer.send(frame(b"question"))
         await peer.until(lambda: bool(peer.closed))
         peer.client.close()
+
+    run(scenario)
+
+
+def test_what_waits_for_a_client_ends_with_it() -> None:
+    async def scenario() -> None:
+        peer = Peer(lambda connection, body: connection.parked.setdefault(body, lambda: ended.append(body)))
+        ended: list[bytes] = []
+        await peer.send(frame(b"longpoll"))
+        await peer.until(lambda: bool(peer.connection.parked))
+        peer.client.close()
+        await peer.until(lambda: bool(peer.closed))
+        assert ended == [b"longpoll"]
+
+    run(scenario)
+
+
+def test_a_flood_of_small_requests_leaves_turns_for_others() -> None:
+    async def scenario() -> None:
+        peer = Peer(echo)
+        await peer.send(frame(b"question") * (4 * FRAMES_PER_TURN))
+        turns = 0
+        while len(peer.frames) < 4 * FRAMES_PER_TURN:
+            before = len(peer.frames)
+            await asyncio.sleep(0)
+            assert len(peer.frames) - before <= FRAMES_PER_TURN
+            turns += 1
+        assert await peer.receive(4 * FRAMES_PER_TURN * 12) == frame(b"question") * (4 * FRAMES_PER_TURN)
+        peer.end()
 
     run(scenario)

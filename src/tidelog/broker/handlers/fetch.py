@@ -5,7 +5,8 @@ woken by the append. Both isolation levels are served: nothing is ever aborted w
 done: replica_id is ignored (followers come with the cluster); fetches are never redirected to another replica.
 """
 
-from collections.abc import Iterable, Sequence
+import asyncio
+from collections.abc import Iterable
 from uuid import UUID
 
 from tidelog.broker.connection import Part
@@ -21,6 +22,8 @@ from tidelog.wire.fetch_fast import FetchedPartition, FetchedTopic, decode_fetch
 from tidelog.wire.messages.data import EpochEndOffset, FetchPartition, FetchRequest
 
 READ_COMMITTED = 1
+AT_ONCE = 2000
+"""Partitions read before others get their turn: a few milliseconds' worth."""
 FIRST_VERSION_WITH_IDS = 13
 NOTHING_ABORTED: tuple[()] = ()
 
@@ -47,6 +50,8 @@ class FetchHandler:
         except KafkaError as error:
             return encode_fetch_response(context.version, context.correlation_id, 0, error.code, 0, ())
         attempt = Attempt(context, request, session, wanted)
+        if len(wanted) > AT_ONCE:
+            return self._fetch_in_turns(attempt)
         done = self._read(attempt)
         if done or request.max_wait_ms <= 0 or not attempt.replicas:
             return attempt.encode()
@@ -63,22 +68,33 @@ class FetchHandler:
         for replica in attempt.replicas:
             if replica.high_watermark != replica.log.end_offset:
                 self._flusher.mark(replica)  # what this reader waits for is written, and only has to reach the disk
-        self._waiting.park_fetch(ParkedFetch(attempt.replicas, retry), request.max_wait_ms / 1000)
+        self._waiting.park_fetch(ParkedFetch(context.connection, attempt.replicas, retry), request.max_wait_ms / 1000)
         return None
+
+    async def _fetch_in_turns(self, attempt: "Attempt") -> None:
+        """So many partitions that others would wait: read some, let them have their turn, go on. Such a fetch is
+        answered with what there is, since being woken for it again and again would cost the same each time."""
+        attempt.begin(min(max(attempt.request.max_bytes, 0), self._max_bytes))
+        for begin in range(0, len(attempt.wanted), AT_ONCE):
+            self._read_some(attempt, attempt.wanted[begin : begin + AT_ONCE])
+            await asyncio.sleep(0)
+        attempt.context.connection.answer(attempt.encode())
 
     def _read(self, attempt: "Attempt") -> bool:
         """Read every wanted partition within the request's limits. True when that is worth an answer now."""
-        request = attempt.request
-        isolation = request.isolation_level
-        left = min(max(request.max_bytes, 0), self._max_bytes)
-        results: list[FetchedPartition] = []
-        replicas: list[Replica] = []
-        found = 0
-        failed = False
+        attempt.begin(min(max(attempt.request.max_bytes, 0), self._max_bytes))
+        self._read_some(attempt, attempt.wanted)
+        min_bytes = attempt.request.min_bytes
+        return attempt.failed or attempt.found >= min_bytes or min_bytes <= 0
+
+    def _read_some(self, attempt: "Attempt", some: list[Wanted]) -> None:
+        isolation = attempt.request.isolation_level
+        results, replicas = attempt.results, attempt.replicas
+        left, found, failed = attempt.left, attempt.found, attempt.failed
         last_name: str | None = None
         last_id: UUID | None = None
         of_topic: list[Replica] = []
-        for wanted in attempt.wanted:
+        for wanted in some:
             name, topic_id, index = wanted.key
             try:
                 if name is not last_name or topic_id is not last_id:
@@ -102,23 +118,28 @@ class FetchHandler:
                 left -= fetched.records.length
             elif fetched.diverging_epoch is not None:
                 failed = True
-        attempt.results = results
-        attempt.replicas = replicas
-        return failed or found >= request.min_bytes or request.min_bytes <= 0
+        attempt.left, attempt.found, attempt.failed = left, found, failed
 
 
 class Attempt:
     """One fetch request while it is being answered."""
 
-    __slots__ = ("context", "replicas", "request", "results", "session", "wanted")
+    __slots__ = ("context", "failed", "found", "left", "replicas", "request", "results", "session", "wanted")
 
     def __init__(self, context: Context, request: FetchRequest, session: Session | None, wanted: list[Wanted]) -> None:
         self.context = context
         self.request = request
         self.session = session
         self.wanted = wanted
-        self.replicas: Sequence[Replica] = ()
+        self.begin(0)
+
+    def begin(self, left: int) -> None:
+        """Forget what was read before: `left` bytes may be answered."""
+        self.left = left
+        self.found = 0
+        self.failed = False
         self.results: list[FetchedPartition] = []
+        self.replicas: list[Replica] = []
 
     def encode(self) -> list[Part]:
         session = self.session

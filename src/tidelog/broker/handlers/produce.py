@@ -6,6 +6,8 @@ records are visible: on disk with flush.on.ack, in the page cache without. Not d
 until transactions exist.
 """
 
+import asyncio
+
 from tidelog.broker.connection import Part
 from tidelog.broker.deep_work import DeepWork
 from tidelog.broker.flusher import Flusher
@@ -97,22 +99,30 @@ class ProduceHandler:
     def _produce_any(self, context: Context, frame: memoryview, body: int) -> RawReply:
         request = decode_produce(frame, body, context.version)
         targets, deep = self._targets(request)
-        if deep:
+        if deep or len(targets) > AT_ONCE:
             own = decode_produce(memoryview(bytes(frame)), body, context.version)
-            return self._produce_deep(context, own, self._targets(own)[0])
-        return self._append(context, request, targets, NOTHING_PREPARED)
+            return self._produce_in_turns(context, own, self._targets(own)[0])
+        waits: Waits = []
+        now_ms = self._clock.now_ms()
+        results = [self._append(request, target, data, now_ms, None, waits) for target, data in targets]
+        return self._answer(context, request, targets, results, waits)
 
-    async def _produce_deep(self, context: Context, request: ProduceRequest, targets: "Targets") -> None:
-        """Decoding megabytes in this thread would hold up everyone, so a worker process does it. The connection waits:
-        the batch behind this one may carry the next sequence number."""
-        prepared: dict[int, bytes | KafkaError] = {}
+    async def _produce_in_turns(self, context: Context, request: ProduceRequest, targets: "Targets") -> None:
+        """Decoding megabytes in this thread would hold up everyone, so a worker process does it; and so would a hundred
+        thousand batches in one go. The connection waits: the batch behind may carry the next sequence number."""
+        results: Results = []
+        waits: Waits = []
         for position, (target, data) in enumerate(targets):
+            prepared: bytes | KafkaError | None = None
             if isinstance(target, Replica) and _is_deep(target, data):
                 try:
-                    prepared[position] = await self._deep_work.prepare(bytes(data.records or b""), target.config)
+                    prepared = await self._deep_work.prepare(bytes(data.records or b""), target.config)
                 except KafkaError as error:
-                    prepared[position] = error
-        parts = self._append(context, request, targets, prepared)
+                    prepared = error
+            results.append(self._append(request, target, data, self._clock.now_ms(), prepared, waits))
+            if position % AT_ONCE == AT_ONCE - 1:
+                await asyncio.sleep(0)
+        parts = self._answer(context, request, targets, results, waits)
         if parts is not None:
             context.connection.answer(parts)
 
@@ -133,22 +143,27 @@ class ProduceHandler:
         return targets, deep
 
     def _append(
-        self, context: Context, request: ProduceRequest, targets: "Targets", prepared: "Prepared"
+        self,
+        request: ProduceRequest,
+        target: "Target",
+        data: PartitionProduceData,
+        now_ms: int,
+        prepared: bytes | KafkaError | None,
+        waits: "Waits",
+    ) -> PartitionProduceResponse:
+        try:
+            if isinstance(target, KafkaError):
+                raise target
+            return self._append_one(request, target, data, now_ms, prepared, waits)
+        except KafkaError as error:
+            return _failure(data.index, error.code, str(error))
+        except OSError as error:
+            return _disk_refused(data.index, error)
+
+    def _answer(
+        self, context: Context, request: ProduceRequest, targets: "Targets", results: "Results", waits: "Waits"
     ) -> list[Part] | None:
-        acks = request.acks
-        now_ms = self._clock.now_ms()
-        results: Results = []
-        waits: Waits = []
-        for position, (target, data) in enumerate(targets):
-            try:
-                if isinstance(target, KafkaError):
-                    raise target
-                results.append(self._append_one(request, target, data, now_ms, prepared.get(position), waits))
-            except KafkaError as error:
-                results.append(_failure(data.index, error.code, str(error)))
-            except OSError as error:
-                results.append(_disk_refused(data.index, error))
-        if acks == 0:
+        if request.acks == 0:
             if any(result.error_code for result in results):
                 context.connection.close("an acks=0 produce failed, and closing is the only way to say so")
             return None
@@ -198,22 +213,24 @@ class ProduceHandler:
         )
 
 
-Targets = list[tuple[Replica | KafkaError, PartitionProduceData]]
-Prepared = dict[int, bytes | KafkaError]
+Target = Replica | KafkaError
+Targets = list[tuple[Target, PartitionProduceData]]
 Results = list[PartitionProduceResponse]
 Waits = list[tuple[Replica, int]]
 
-NOTHING_PREPARED: Prepared = {}
+AT_ONCE = 200
+"""Batches appended before others get their turn."""
 INLINE_MAX = 16 * 1024
 """A batch up to this size is decoded faster here than it travels to a worker process and back."""
 
 
 def _is_deep(replica: Replica, data: PartitionProduceData) -> bool:
-    config = replica.log.config
+    """Whether decoding this batch is more than a moment's work. A compressed one may be any size inside."""
     records = data.records
     if records is None or len(records) < HEADER_SIZE:
         return False
-    return len(records) > INLINE_MAX and needs_preparation(read_header(records), config)
+    header = read_header(records)
+    return (len(records) > INLINE_MAX or header.codec != 0) and needs_preparation(header, replica.log.config)
 
 
 def _failure(index: int, code: ErrorCode, message: str) -> PartitionProduceResponse:
