@@ -4,6 +4,7 @@ Pure as the rest of the room: a request is decided on a draft, and what it decid
 """
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -11,8 +12,9 @@ import msgspec
 
 from tidelog.coordination import Outcome, Timer, TimerKey
 from tidelog.errors import KafkaError
-from tidelog.groups import consumer_describe
+from tidelog.groups import classic_join, consumer_classic, consumer_describe
 from tidelog.groups.classic_group import ClassicGroup
+from tidelog.groups.classic_step import Step
 from tidelog.groups.consumer_errors import UnknownMemberId
 from tidelog.groups.consumer_group import ConsumerGroup
 from tidelog.groups.consumer_heartbeat import (
@@ -23,7 +25,8 @@ from tidelog.groups.consumer_heartbeat import (
     validate,
 )
 from tidelog.groups.consumer_member import JOIN_EPOCH, STATIC_LEAVE_EPOCH, MemberState
-from tidelog.groups.consumer_rebalance import JOIN, REBALANCE, SESSION, SYNC, Draft, remove
+from tidelog.groups.consumer_migration import downgrade, must_downgrade, upgrade, upgraded
+from tidelog.groups.consumer_rebalance import JOIN, REBALANCE, SESSION, SYNC, Asked, Draft, remove
 from tidelog.groups.consumer_topics import TopicAnswers, Topics, TopicTable
 from tidelog.groups.group import Context, Dice, GroupSettings
 from tidelog.groups.history import EventKind
@@ -34,6 +37,12 @@ from tidelog.wire.messages.groups import (
     ConsumerGroupDescribeResponse,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    SyncGroupRequest,
 )
 from tidelog.wire.schema import Message
 
@@ -62,8 +71,13 @@ class ConsumerGroups:
             {
                 ConsumerGroupHeartbeatRequest: self._heartbeat,
                 ConsumerGroupDescribeRequest: self._describe,
+                JoinGroupRequest: self._classic_join,
+                SyncGroupRequest: self._classic_sync,
+                HeartbeatRequest: self._classic_heartbeat,
+                LeaveGroupRequest: self._classic_leave,
             }
         )
+        self._asked_to_rejoin: set[tuple[str, str]] = set()
 
     def topics_changed(self, topics: Topics) -> None:
         """Each group notices on its members' next heartbeat whether that concerns it."""
@@ -99,24 +113,31 @@ class ConsumerGroups:
                 raise UnknownMemberId(request.group_id, request.member_id)
             group = ConsumerGroup(request.group_id)
         draft = Draft(group, now_ms)
+        if classic is not None:
+            draft = upgrade(classic, self._settings, self._topics, now_ms)
         member_id = request.member_id or f"{self._dice.getrandbits(128):032x}"
-        return draft.outcome(stay(draft, request, member_id, context, self._settings, self._topics))
+        outcome = draft.outcome(stay(draft, request, member_id, context, self._settings, self._topics))
+        return outcome if classic is None else upgraded(classic, outcome)
 
     def _leave(self, request: ConsumerGroupHeartbeatRequest, now_ms: int) -> Decision:
         group = self._groups.get(request.group_id)
         if group is None:
             raise UnknownMemberId(request.group_id, request.member_id)
         member = group.identified(request.member_id, request.instance_id)
+        response = ConsumerGroupHeartbeatResponse(
+            member_id=member.member_id, member_epoch=request.member_epoch, heartbeat_interval_ms=0
+        )
         draft = Draft(group, now_ms)
         if request.member_epoch == STATIC_LEAVE_EPOCH:
             leave_for_a_moment(draft, member)
-        else:
-            remove(draft, [member], self._topics, EventKind.LEFT)
-        return draft.outcome(
-            ConsumerGroupHeartbeatResponse(
-                member_id=member.member_id, member_epoch=request.member_epoch, heartbeat_interval_ms=0
-            )
-        )
+            return draft.outcome(response)
+        remove(draft, [member], self._topics, EventKind.LEFT)
+        return self._removed(group, draft, response)
+
+    def _removed(self, group: ConsumerGroup, draft: Draft, response: Message | None) -> Decision:
+        if must_downgrade(draft.group, self._settings, self._classic_settings):
+            return downgrade(group, draft, self._classic_settings, self._topics.topics, response)
+        return draft.outcome(response)
 
     def _describe(self, request: ConsumerGroupDescribeRequest, *_: object) -> Decision:
         described = []
@@ -127,6 +148,54 @@ class ConsumerGroups:
             else:
                 described.append(consumer_describe.describe(group, self._topics.topics))
         return Outcome(ConsumerGroupDescribeResponse(groups=tuple(described)))
+
+    # -- members that still speak the classic protocol ----------------------------------------------------------------
+
+    def _classic_join(self, request: JoinGroupRequest, context: Context, now_ms: int, _: object) -> Decision:
+        group = self._groups[request.group_id]
+        if group.is_empty:
+            return self._start_over_as_classic(group, request, context, now_ms)
+        draft = Draft(group, now_ms)
+        response = consumer_classic.join(draft, request, context, self._settings, self._topics, self._dice)
+        if must_downgrade(draft.group, self._settings, self._classic_settings):
+            # A static member came back as a classic one in place of the last that was not.
+            return downgrade(group, draft, self._classic_settings, self._topics.topics, response, at_rest=True)
+        return draft.outcome(response)
+
+    def _start_over_as_classic(
+        self, group: ConsumerGroup, request: JoinGroupRequest, context: Context, now_ms: int
+    ) -> Decision:
+        """Nobody is left of the consumer group: the first to come decides which protocol it has now."""
+        if request.member_id != consumer_classic.UNKNOWN:
+            raise UnknownMemberId(group.group_id, request.member_id)
+        step = Step(ClassicGroup(group_id=group.group_id), self._classic_settings, now_ms)
+        outcome = classic_join.join(step, request, context, self._dice)
+        return replace(outcome, records=(*group.tombstones(), *outcome.records))
+
+    def _classic_sync(self, request: SyncGroupRequest, context: Context, now_ms: int, _: object) -> Decision:
+        draft = Draft(self._groups[request.group_id], now_ms)
+        return draft.outcome(consumer_classic.sync(draft, request, self._topics, self._was_asked(request)))
+
+    def _classic_heartbeat(self, request: HeartbeatRequest, context: Context, now_ms: int, _: object) -> Decision:
+        draft = Draft(self._groups[request.group_id], now_ms)
+        code = consumer_classic.heartbeat(draft, request, self._was_asked(request))
+        return draft.outcome(HeartbeatResponse(error_code=code))
+
+    def _was_asked(self, request: SyncGroupRequest | HeartbeatRequest) -> bool:
+        return (request.group_id, request.member_id) in self._asked_to_rejoin
+
+    def _classic_leave(self, request: LeaveGroupRequest, context: Context, now_ms: int, _: object) -> Decision:
+        group = self._groups[request.group_id]
+        leaving, answers = consumer_classic.leavers(group, request, context.version)
+        if context.version < consumer_classic.MANY_LEAVE_SINCE:
+            response = LeaveGroupResponse(error_code=answers[0].error_code)
+        else:
+            response = LeaveGroupResponse(members=answers)
+        draft = Draft(group, now_ms)
+        if leaving:
+            members = [member for member, _ in leaving]
+            remove(draft, members, self._topics, EventKind.LEFT, "; ".join(reason for _, reason in leaving if reason))
+        return self._removed(group, draft, response)
 
     # -- timers -------------------------------------------------------------------------------------------------------
 
@@ -140,7 +209,7 @@ class ConsumerGroups:
             return Outcome()
         draft = Draft(group, now_ms)
         remove(draft, [member], self._topics, EventKind.EVICTED, EVICTIONS[kind])
-        return draft.outcome()
+        return self._removed(group, draft, None)
 
     def on_loaded(self, now_ms: int) -> Outcome[None, GroupRecord]:
         """Nobody knows when members were last heard of: each gets a whole session from now."""
@@ -173,4 +242,6 @@ class ConsumerGroups:
         group.replay(record)
 
     def remember(self, item: Any) -> None:
-        """Nothing of a consumer group is kept in memory only."""
+        if isinstance(item, Asked):
+            change = self._asked_to_rejoin.add if item.rejoin else self._asked_to_rejoin.discard
+            change((item.group_id, item.member_id))

@@ -29,6 +29,14 @@ SYNC = "consumer-sync"  # a classic member joined and has yet to fetch its assig
 TIMERS = (SESSION, REBALANCE, JOIN, SYNC)
 
 
+class Asked(msgspec.Struct, frozen=True):
+    """In an outcome's memory: a classic member was told to rejoin, and its time runs; or that is over."""
+
+    group_id: str
+    member_id: str
+    rejoin: bool
+
+
 class Draft:
     """The group as it will be, and what it takes to make it so."""
 
@@ -38,7 +46,7 @@ class Draft:
         self.now_ms = now_ms
         self.records: list[GroupRecord] = []
         self._timers: dict[TimerKey, int | None] = {}
-        self._events: list[GroupEvent] = []
+        self._memory: list[Any] = []
 
     def write(self, record: GroupRecord) -> None:
         if self.group is self._before:  # most heartbeats change nothing and need no copy
@@ -53,7 +61,7 @@ class Draft:
             elif self.group.state is GroupState.EMPTY:
                 self.note(EventKind.EMPTY)
         timers = tuple(Timer(key, after_ms) for key, after_ms in self._timers.items())
-        return Outcome(response, records=tuple(self.records), timers=timers, memory=tuple(self._events))
+        return Outcome(response, records=tuple(self.records), timers=timers, memory=tuple(self._memory))
 
     def set_timer(self, kind: str, member_id: str, after_ms: int | None) -> None:
         self._timers[kind, self.group.group_id, member_id] = after_ms
@@ -61,9 +69,14 @@ class Draft:
     def cancel_timers(self, member_id: str) -> None:
         for kind in TIMERS:
             self.set_timer(kind, member_id, None)
+        self.remember(Asked(self.group.group_id, member_id, rejoin=False))
+
+    def remember(self, item: Any) -> None:
+        """Something that is not in the log."""
+        self._memory.append(item)
 
     def note(self, kind: EventKind, member: ConsumerMember | None = None, reason: str = "", **facts: int) -> None:
-        self._events.append(
+        self.remember(
             GroupEvent(
                 group_id=self.group.group_id,
                 at_ms=self.now_ms,
