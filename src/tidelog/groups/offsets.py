@@ -5,6 +5,7 @@ transaction are kept apart, by producer, until its marker says that they count; 
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from sys import intern
 from types import MappingProxyType
 from typing import Final
 
@@ -111,7 +112,8 @@ class Offsets:
     def replay(
         self, key: OffsetCommitKey, value: OffsetCommitValue | None, offset: int, producer_id: int = NO_PRODUCER_ID
     ) -> None:
-        partition = TopicPartition(key.topic, key.partition)
+        # Every record brings its own copy of the topic's name; thousands of groups need only one.
+        partition = TopicPartition(intern(key.topic), key.partition)
         if value is None:
             self._remove(key.group, partition)
             return

@@ -274,6 +274,8 @@ class GroupShard:
             for start in range(0, len(expired), EXPIRED_AT_ONCE):
                 chunk = expired[start : start + EXPIRED_AT_ONCE]
                 yield Outcome(records=tuple(self.offsets.deletions(group_id, chunk)))
+            if isinstance(group, ClassicGroup) and group.pending_members:
+                continue  # somebody is about to join
             if group.is_empty and not self.offsets.has(group_id):
                 tombstones = group.tombstones()
                 if tombstones:

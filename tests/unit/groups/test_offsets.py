@@ -282,6 +282,17 @@ def test_offsets_of_an_empty_group_expire_and_take_it_along() -> None:
     assert list(sim.reloaded().shard.all()) == []
 
 
+def test_group_that_somebody_is_about_to_join_is_kept() -> None:
+    sim = Sim()
+    (only,), _ = stable_group(sim, 1)
+    sim.ask(leave(only))
+    member_id = sim.ask(join(), 9).member_id
+    sim.expire_offsets()
+    waiter = sim.submit(join(member_id), 9)
+    sim.advance(0)
+    assert sim.answers[waiter].generation_id == 3
+
+
 def test_live_group_loses_offsets_of_topics_it_no_longer_reads() -> None:
     sim = Sim(GroupSettings(group_initial_rebalance_delay_ms=0, offsets_retention_ms=DAY_MS))
     (only,), generation = stable_group(sim, 1)
