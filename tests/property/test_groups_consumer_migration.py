@@ -1,7 +1,7 @@
 """Random lives of groups in which both protocols meet: they are upgraded and downgraded at any moment.
 
-After every event no partition is in the hands of two clients that the coordinator still counts; when nothing changes any
-more, everything is read by somebody; and the log alone brings back the same group, of whichever kind it is by then.
+After every event no partition is in the hands of two clients that the coordinator still counts; when nothing changes
+any more, everything is read by somebody; and the log alone brings back the same group, of whichever kind it is by then.
 """
 
 import sys
