@@ -192,7 +192,6 @@ class TestLeaderEpochs:
 
     def test_where_an_epoch_ends(self, connection: Connection) -> None:
         kit.create_topic(connection, "epochs")
-        kit.store(connection, "epochs", b"x", b"y")
 
         def ask(leader_epoch: int, current: int = -1, partition: int = 0) -> tuple[int, int, int]:
             asked = OffsetForLeaderPartition(
@@ -202,6 +201,9 @@ class TestLeaderEpochs:
             found = connection.call(OffsetForLeaderEpochRequest(topics=(topic,))).topics[0].partitions[0]
             return found.error_code, found.leader_epoch, found.end_offset
 
+        assert ask(-2) == (0, -1, -1), "nothing was written yet, and there is no such epoch"
+        kit.store(connection, "epochs", b"x", b"y")
+        assert ask(-2) == (0, -1, -1)
         assert ask(0) == (0, 0, 2)
         assert ask(9) == (0, -1, -1)
         assert ask(0, current=9)[0] == ErrorCode.UNKNOWN_LEADER_EPOCH

@@ -76,7 +76,7 @@ class LeaderEpochs:
 
     def end_offset_for(self, epoch: int, log_end: int) -> tuple[int, int]:
         """(largest known epoch <= `epoch`, where it ended), as OffsetForLeaderEpoch answers; (-1, -1) if unknown."""
-        if epoch == UNDEFINED_EPOCH or epoch > self.latest:
+        if epoch < 0 or epoch > self.latest:
             return UNDEFINED_EPOCH, UNDEFINED_OFFSET
         if epoch == self.latest:
             return epoch, log_end
