@@ -69,11 +69,11 @@ class FetchSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def open(self, request: FetchRequest, uses_ids: bool) -> tuple[Session | None, list[Wanted]]:
-        """The session this fetch runs in, if any, and every partition it asks for."""
+    def open(self, request: FetchRequest, uses_ids: bool) -> Session | None:
+        """The session this fetch runs in; None if the request itself says all it wants."""
         if request.session_epoch == FINAL_EPOCH:
             self._sessions.pop(request.session_id, None)
-            return None, list(_wanted(request.topics))
+            return None
         if request.session_epoch == FULL_FETCH:
             self._sessions.pop(request.session_id, None)
             return self._create(request, uses_ids)
@@ -92,19 +92,19 @@ class FetchSessions:
         session.epoch = 1 if session.epoch == MAX_EPOCH else session.epoch + 1
         self._sessions.move_to_end(session.session_id)
         session.update(request)
-        return session, list(session.partitions.values())
+        return session
 
-    def _create(self, request: FetchRequest, uses_ids: bool) -> tuple[Session | None, list[Wanted]]:
+    def _create(self, request: FetchRequest, uses_ids: bool) -> Session | None:
         wanted = OrderedDict((each.key, each) for each in _wanted(request.topics))
         if self._slots == 0 or not wanted:
-            return None, list(wanted.values())
+            return None
         while len(self._sessions) >= self._slots:
             self._sessions.popitem(last=False)  # the longest unused; its client opens a new one
         session_id = self._dice.randrange(1, 2**31)
         while session_id in self._sessions:
             session_id = self._dice.randrange(1, 2**31)
         session = self._sessions[session_id] = Session(session_id, uses_ids, wanted)
-        return session, list(wanted.values())
+        return session
 
 
 def _wanted(topics: Iterable[FetchTopic]) -> Iterator[Wanted]:

@@ -6,7 +6,7 @@ done: replica_id is ignored (followers come with the cluster); fetches are never
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from uuid import UUID
 
 from tidelog.broker.connection import Part
@@ -16,7 +16,7 @@ from tidelog.broker.partitions import Partitions
 from tidelog.broker.requests import Context, Endpoint, Later, RawReply
 from tidelog.broker.waiting import ParkedFetch, Waiting
 from tidelog.cluster.replica import Replica
-from tidelog.errors import ErrorCode, KafkaError, OffsetOutOfRange, UnknownTopicOrPartition
+from tidelog.errors import ErrorCode, KafkaError, OffsetOutOfRange
 from tidelog.storage.log import Slice
 from tidelog.wire.fetch_fast import FetchedPartition, FetchedTopic, decode_fetch, encode_fetch_response
 from tidelog.wire.messages.data import EpochEndOffset, FetchPartition, FetchRequest
@@ -46,11 +46,11 @@ class FetchHandler:
     def fetch(self, context: Context, frame: memoryview, body: int) -> RawReply:
         request = decode_fetch(frame, body, context.version)
         try:
-            session, wanted = self._sessions.open(request, uses_ids=context.version >= FIRST_VERSION_WITH_IDS)
+            session = self._sessions.open(request, uses_ids=context.version >= FIRST_VERSION_WITH_IDS)
         except KafkaError as error:
             return encode_fetch_response(context.version, context.correlation_id, 0, error.code, 0, ())
-        attempt = Attempt(context, request, session, wanted)
-        if len(wanted) > AT_ONCE:
+        attempt = Attempt(context, request, session)
+        if attempt.size > AT_ONCE:
             return self._fetch_in_turns(attempt)
         done = self._read(attempt)
         if done or request.max_wait_ms <= 0 or not attempt.replicas:
@@ -74,64 +74,73 @@ class FetchHandler:
     async def _fetch_in_turns(self, attempt: "Attempt") -> None:
         """So many partitions that others would wait: read some, let them have their turn, go on. Such a fetch is
         answered with what there is, since being woken for it again and again would cost the same each time."""
-        attempt.begin(min(max(attempt.request.max_bytes, 0), self._max_bytes))
-        for begin in range(0, len(attempt.wanted), AT_ONCE):
-            self._read_some(attempt, attempt.wanted[begin : begin + AT_ONCE])
-            await asyncio.sleep(0)
+        attempt.begin(self._limit(attempt))
+        for name, topic_id, wishes in attempt.topics:
+            for begin in range(0, len(wishes), AT_ONCE):
+                self._read_topic(attempt, name, topic_id, wishes[begin : begin + AT_ONCE])
+                await asyncio.sleep(0)
         attempt.context.connection.answer(attempt.encode())
+
+    def _limit(self, attempt: "Attempt") -> int:
+        return min(max(attempt.request.max_bytes, 0), self._max_bytes)
 
     def _read(self, attempt: "Attempt") -> bool:
         """Read every wanted partition within the request's limits. True when that is worth an answer now."""
-        attempt.begin(min(max(attempt.request.max_bytes, 0), self._max_bytes))
-        self._read_some(attempt, attempt.wanted)
+        attempt.begin(self._limit(attempt))
+        for name, topic_id, wishes in attempt.topics:
+            self._read_topic(attempt, name, topic_id, wishes)
         min_bytes = attempt.request.min_bytes
         return attempt.failed or attempt.found >= min_bytes or min_bytes <= 0
 
-    def _read_some(self, attempt: "Attempt", some: list[Wanted]) -> None:
-        isolation = attempt.request.isolation_level
-        results, replicas = attempt.results, attempt.replicas
-        left, found, failed = attempt.left, attempt.found, attempt.failed
-        last_name: str | None = None
-        last_id: UUID | None = None
-        of_topic: list[Replica] = []
-        for wanted in some:
-            name, topic_id, index = wanted.key
-            try:
-                if name is not last_name or topic_id is not last_id:
-                    last_name = None  # a topic that is not there must not pass for the one before it
-                    of_topic = self._partitions.of_topic(name, topic_id)
-                    last_name, last_id = name, topic_id
-                if not 0 <= index < len(of_topic):
-                    raise UnknownTopicOrPartition(f"there is no partition {name}-{index}")
-                replica = of_topic[index]
-                replicas.append(replica)
-                fetched = _read_one(replica, wanted, left, isolation, nothing_yet=found == 0)
-            except KafkaError as error:
-                failed = True
-                fetched = _failure(index, error.code)
-            except OSError:
-                failed = True
-                fetched = _failure(index, ErrorCode.KAFKA_STORAGE_ERROR)
-            results.append(fetched)
-            if fetched.records is not None:
-                found += fetched.records.length
-                left -= fetched.records.length
-            elif fetched.diverging_epoch is not None:
-                failed = True
-        attempt.left, attempt.found, attempt.failed = left, found, failed
+    def _read_topic(self, attempt: "Attempt", name: str, topic_id: UUID, wishes: Sequence[FetchPartition]) -> None:
+        results = attempt.results
+        try:
+            replicas = self._partitions.of_topic(name, topic_id)
+        except KafkaError as error:
+            attempt.failed = True
+            results.extend(_failure(wish.partition, error.code) for wish in wishes)
+            return
+        count = len(replicas)
+        aborted = NOTHING_ABORTED if attempt.request.isolation_level == READ_COMMITTED else None
+        for wish in wishes:
+            index = wish.partition
+            if not 0 <= index < count:
+                attempt.failed = True
+                results.append(_failure(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+                continue
+            replica = replicas[index]
+            attempt.replicas.append(replica)
+            watermark = replica.high_watermark
+            if wish.fetch_offset == watermark and _is_plain(replica, wish):
+                # Nothing new: what nearly every partition of a long list says. Made without keyword arguments.
+                stable, start = replica.last_stable_offset, replica.log.start_offset
+                results.append(
+                    _new(FetchedPartition, (index, 0, watermark, stable, start, None, aborted, None, -1, None))
+                )
+            else:
+                results.append(_read_one(attempt, replica, wish, aborted))
 
 
 class Attempt:
     """One fetch request while it is being answered."""
 
-    __slots__ = ("context", "failed", "found", "left", "replicas", "request", "results", "session", "wanted")
+    __slots__ = ("context", "failed", "found", "left", "replicas", "request", "results", "session", "topics", "wanted")
 
-    def __init__(self, context: Context, request: FetchRequest, session: Session | None, wanted: list[Wanted]) -> None:
+    def __init__(self, context: Context, request: FetchRequest, session: Session | None) -> None:
         self.context = context
         self.request = request
         self.session = session
-        self.wanted = wanted
+        self.wanted: list[Wanted] = [] if session is None else list(session.partitions.values())
+        self.topics: list[tuple[str, UUID, Sequence[FetchPartition]]]
+        if session is None:
+            self.topics = [(topic.topic, topic.topic_id, topic.partitions) for topic in request.topics]
+        else:
+            self.topics = _by_topic(self.wanted)
         self.begin(0)
+
+    @property
+    def size(self) -> int:
+        return sum(len(wishes) for _, _, wishes in self.topics)
 
     def begin(self, left: int) -> None:
         """Forget what was read before: `left` bytes may be answered."""
@@ -191,27 +200,62 @@ class Attempt:
         return news
 
 
-def _read_one(replica: Replica, wanted: Wanted, left: int, isolation: int, *, nothing_yet: bool) -> FetchedPartition:
-    wish = wanted.wish
-    if wish.current_leader_epoch != -1:
+def _by_topic(wanted: Iterable[Wanted]) -> list[tuple[str, UUID, Sequence[FetchPartition]]]:
+    """Partitions that follow each other in one topic, together, in the order they are wanted in."""
+    topics: list[tuple[str, UUID, list[FetchPartition]]] = []
+    last_name: str | None = None
+    last_id: UUID | None = None
+    for each in wanted:
+        name, topic_id, _ = each.key
+        if name is not last_name or topic_id is not last_id:
+            topics.append((name, topic_id, []))
+            last_name, last_id = name, topic_id
+        topics[-1][2].append(each.wish)
+    return list(topics)
+
+
+def _is_plain(replica: Replica, wish: FetchPartition) -> bool:
+    """The log is well, and the client has no doubts about its own history that we would have to answer."""
+    return (
+        replica.log.failure is None
+        and wish.last_fetched_epoch < 0
+        and wish.current_leader_epoch in (-1, replica.leader_epoch)
+    )
+
+
+def _read_one(
+    attempt: "Attempt", replica: Replica, wish: FetchPartition, aborted: tuple[()] | None
+) -> FetchedPartition:
+    try:
         replica.check_epoch(wish.current_leader_epoch)
-    diverging = _divergence(replica, wish) if wish.last_fetched_epoch >= 0 else None
-    records: Slice | None = None
-    log = replica.log
-    watermark = replica.high_watermark
-    if diverging is None and (wish.fetch_offset != watermark or log.failure is not None):
-        limit = min(wish.partition_max_bytes, left)
-        if limit > 0 or nothing_yet:
+        diverging = _divergence(replica, wish) if wish.last_fetched_epoch >= 0 else None
+        records: Slice | None = None
+        nothing_yet = attempt.found == 0
+        limit = max(min(wish.partition_max_bytes, attempt.left), 0)
+        if diverging is None and (limit > 0 or nothing_yet):
             # Only the first partition with data may exceed the limits, by one batch, so that a reader always gets on.
-            records = replica.read(wish.fetch_offset, max(limit, 0), min_one=nothing_yet)
-            if records.length == 0:
-                records = None
-    aborted = NOTHING_ABORTED if isolation == READ_COMMITTED else None
-    stable = replica.last_stable_offset
-    # As the class itself would make it, less its detour through keyword arguments: there may be thousands of these.
-    return _new(
-        FetchedPartition,
-        (wish.partition, 0, watermark, stable, log.start_offset, diverging, aborted, records, -1, None),
+            records = replica.read(wish.fetch_offset, limit, min_one=nothing_yet)
+    except KafkaError as error:
+        attempt.failed = True
+        return _failure(wish.partition, error.code)
+    except OSError:
+        attempt.failed = True
+        return _failure(wish.partition, ErrorCode.KAFKA_STORAGE_ERROR)
+    if records is not None and records.length == 0:
+        records = None
+    if records is not None:
+        attempt.found += records.length
+        attempt.left -= records.length
+    attempt.failed = attempt.failed or diverging is not None
+    return FetchedPartition(
+        partition=wish.partition,
+        error_code=0,
+        high_watermark=replica.high_watermark,
+        last_stable_offset=replica.last_stable_offset,
+        log_start_offset=replica.log.start_offset,
+        diverging_epoch=diverging,
+        aborted_transactions=aborted,
+        records=records,
     )
 
 
