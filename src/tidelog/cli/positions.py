@@ -38,7 +38,7 @@ def _offset(text: str) -> Start:
     return Start("tail", -number) if text.startswith("-") else Start("offset", number)
 
 
-def parse_time(text: str, now: datetime) -> int:
+def parse_time(text: str, now: datetime, option: str = "--from-time") -> int:
     """Milliseconds since 1970. A time without a zone is this machine's local time, as a person would mean it."""
     ago = _AGO.match(text)
     try:
@@ -49,5 +49,5 @@ def parse_time(text: str, now: datetime) -> int:
         return int(datetime.fromisoformat(text).timestamp() * 1000)
     except (ValueError, OverflowError, OSError):
         raise typer.BadParameter(
-            f"--from-time {text}: expected 2026-01-31T12:00, milliseconds since 1970, or an age such as 10m or 2h"
+            f"{option} {text}: expected 2026-01-31T12:00, milliseconds since 1970, or an age such as 10m or 2h"
         ) from None

@@ -142,7 +142,7 @@ def _offsets(admin: Any, topic: str, partitions: Mapping[int, Any], which: str) 
 def _sizes(cluster: Cluster, metadata: Any, topic: str) -> dict[int, int]:
     if cluster.properties.get("security.protocol", "PLAINTEXT").upper() != "PLAINTEXT":
         return {}
-    from tidelog.cli.log_dirs import partition_sizes
+    from tidelog.observe.log_dirs import partition_sizes
 
     brokers = [(broker.host, broker.port) for broker in metadata.brokers.values()]
     return partition_sizes(brokers, topic, metadata.topics[topic].partitions)

@@ -1,0 +1,20 @@
+"""Watch a group for a few seconds and say why it lags, or that nothing is wrong."""
+
+from collections.abc import Mapping
+
+from tidelog.groups.diagnosis import Diagnosis
+from tidelog.groups.diagnosis import diagnose as judge
+from tidelog.observe.clients import Clients
+from tidelog.observe.observer import Observer
+
+
+def diagnose(
+    bootstrap: str, group: str, *, seconds: float = 3.0, properties: Mapping[str, str] | None = None
+) -> Diagnosis:
+    """Findings are worst first; a calm group has one of kind `nothing_wrong`.
+
+    `properties` are librdkafka's client settings. Raises a `tidelog.errors.KafkaError` if there is no such group.
+    """
+    observer = Observer(Clients(bootstrap, properties), group)
+    observer.watch(seconds)
+    return judge(observer.facts(retention=True))
