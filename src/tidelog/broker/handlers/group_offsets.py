@@ -91,8 +91,10 @@ def _split(
         code = ErrorCode.UNKNOWN_TOPIC_ID
     found = image.topics.get(name) if name is not None else None
     count = len(found.partitions) if found is not None else 0
+    topic_id = topic.topic_id
     if found is not None:
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        topic_id = TopicId(found.topic_id)
     known = tuple(each for each in topic.partitions if 0 <= each.partition_index < count)
     unknown = tuple(
         messages.OffsetCommitResponsePartition(partition_index=each.partition_index, error_code=code)
@@ -100,10 +102,9 @@ def _split(
         if not 0 <= each.partition_index < count
     )
     return (
-        msgspec.structs.replace(topic, name=name, partitions=known) if known else None,
-        messages.OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=unknown)
-        if unknown
-        else None,
+        # With the id also where it was asked by name: a topic made anew must not inherit the offsets of an old one.
+        msgspec.structs.replace(topic, name=name, topic_id=topic_id, partitions=known) if known else None,
+        messages.OffsetCommitResponseTopic(name=topic.name, topic_id=topic_id, partitions=unknown) if unknown else None,
     )
 
 

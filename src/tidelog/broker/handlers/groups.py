@@ -63,7 +63,7 @@ class GroupRequests:
         def arrived(position: int, request: Message, answer: Any) -> None:
             nonlocal missing
             if isinstance(answer, KafkaError):
-                answer = refuse(request, coordinator_code(answer), context.version)
+                answer = refuse(request, coordinator_code(answer), context.version, str(answer))
             answers[position] = answer
             missing -= 1
             if missing == 0:
