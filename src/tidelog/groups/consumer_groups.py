@@ -67,6 +67,8 @@ class ConsumerGroups:
         self._dice = dice
         self._topics = TopicAnswers(topics or TopicTable())
         self._groups: dict[str, ConsumerGroup] = {}
+        self._members = 0
+        """Of all groups."""
         self._handlers: MappingProxyType[type[Message], Callable[..., Decision]] = MappingProxyType(
             {
                 ConsumerGroupHeartbeatRequest: self._heartbeat,
@@ -116,7 +118,8 @@ class ConsumerGroups:
         if classic is not None:
             draft = upgrade(classic, self._settings, self._topics, now_ms)
         member_id = request.member_id or f"{self._dice.getrandbits(128):032x}"
-        outcome = draft.outcome(stay(draft, request, member_id, context, self._settings, self._topics))
+        response = stay(draft, request, member_id, context, self._settings, self._topics, self._members)
+        outcome = draft.outcome(response)
         return outcome if classic is None else upgraded(classic, outcome)
 
     def _leave(self, request: ConsumerGroupHeartbeatRequest, now_ms: int) -> Decision:
@@ -235,11 +238,14 @@ class ConsumerGroups:
             if group is None:
                 return  # the tombstone outlived what it deletes
             if isinstance(record.key, ConsumerGroupMetadataKey):
+                self._members -= len(group.members)
                 del self._groups[group_id]
                 return
         elif group is None:
             group = self._groups[group_id] = ConsumerGroup(group_id)
+        before = len(group.members)
         group.replay(record)
+        self._members += len(group.members) - before
 
     def remember(self, item: Any) -> None:
         if isinstance(item, Asked):

@@ -46,7 +46,13 @@ from tidelog.wire.messages.groups import (
 )
 
 CLIENT_CHOOSES_MEMBER_ID: Final = 1
-HURRY_MS: Final = 500
+
+HURRY_MS: Final = 200
+"""For a member on its way to its target: it, or who waits for it, sits idle until its next heartbeat."""
+STEADY_MS_MIN: Final = 500
+STEADY_MS_PER_MEMBER: Final = 20
+"""A settled member learns of a change with its next heartbeat. So a small shard hears of each often, and balances again
+within a second; a crowded one no oftener than the setting says."""
 
 
 class ConsumerGroupSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,6 +105,7 @@ def stay(
     context: Context,
     settings: ConsumerGroupSettings,
     topics: TopicAnswers,
+    members_here: int,
 ) -> ConsumerGroupHeartbeatResponse:
     """A member joins or says that it lives. Three steps, each only if needed: what it says about itself, the group's
     target, its own way towards it."""
@@ -115,7 +122,7 @@ def stay(
     return ConsumerGroupHeartbeatResponse(
         member_id=member_id,
         member_epoch=member.member_epoch,
-        heartbeat_interval_ms=_interval(member, draft.group, settings),
+        heartbeat_interval_ms=_interval(member.is_reconciled(draft.group.target_epoch), settings, members_here),
         assignment=ConsumerGroupHeartbeatAssignment(topic_partitions=to_wire(member.assigned)) if tell else None,
     )
 
@@ -179,7 +186,7 @@ def _is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
     return request.rebalance_timeout_ms != -1 and subscribes and request.topic_partitions is not None
 
 
-def _interval(member: ConsumerMember, group: ConsumerGroup, settings: ConsumerGroupSettings) -> int:
-    """Members that wait for partitions ask again soon: they sit idle until they do."""
-    usual = settings.group_consumer_heartbeat_interval_ms
-    return usual if member.is_reconciled(group.target_epoch) else min(usual, HURRY_MS)
+def _interval(settled: bool, settings: ConsumerGroupSettings, members_here: int) -> int:
+    """`group.consumer.heartbeat.interval.ms` at most."""
+    wanted = max(STEADY_MS_MIN, members_here * STEADY_MS_PER_MEMBER) if settled else HURRY_MS
+    return min(wanted, settings.group_consumer_heartbeat_interval_ms)

@@ -11,7 +11,7 @@ from consumer_world import GROUP, Consumer, World, settle, topic_id
 
 from tidelog.errors import ErrorCode
 from tidelog.groups.consumer_group import GroupState
-from tidelog.groups.consumer_heartbeat import HURRY_MS, ConsumerGroupSettings
+from tidelog.groups.consumer_heartbeat import HURRY_MS, STEADY_MS_MIN, ConsumerGroupSettings
 from tidelog.groups.consumer_member import MemberState
 from tidelog.groups.history import EventKind
 from tidelog.wire.messages.groups import ConsumerGroupDescribeRequest
@@ -23,7 +23,7 @@ def test_the_first_member_gets_everything_at_once() -> None:
     world = World()
     response = Consumer(world, "a").beat()
     assert response.member_epoch == 1
-    assert response.heartbeat_interval_ms == 5_000
+    assert response.heartbeat_interval_ms == STEADY_MS_MIN
     assert response.assignment is not None
     assert [(t.topic_id, t.partitions) for t in response.assignment.topic_partitions] == [
         (topic_id("orders"), (0, 1, 2, 3))
@@ -74,6 +74,21 @@ def test_an_answer_carries_the_assignment_only_when_it_changed_or_was_asked_for(
     log = len(world.log)
     a.beat(full=False)
     assert len(world.log) == log, "a heartbeat that changes nothing writes nothing"
+
+
+def test_the_more_members_the_fewer_heartbeats_of_each() -> None:
+    world = World()
+    many = [Consumer(world, f"m{n}") for n in range(100)]
+    settle(*many, rounds=3)
+    assert many[0].beat().heartbeat_interval_ms == 2_000
+    world.load()
+    assert many[0].beat().heartbeat_interval_ms == 2_000
+    for one in many[5:]:
+        one.leave()
+    settle(*many[:5])
+    assert many[0].beat().heartbeat_interval_ms == STEADY_MS_MIN
+    calm = World(settings=ConsumerGroupSettings(group_consumer_heartbeat_interval_ms=100))
+    assert Consumer(calm, "a").beat().heartbeat_interval_ms == 100, "never longer than the setting"
 
 
 def test_who_leaves_frees_its_partitions() -> None:
