@@ -62,11 +62,11 @@ def _check_upgrade(classic: ClassicGroup, settings: ConsumerGroupSettings) -> No
 def _take_over(draft: Draft, classic: ClassicGroup, topics: TopicAnswers) -> None:
     group_id, epoch = classic.group_id, classic.generation
     taken: set[Slot] = set()
-    members = []
-    for member in classic.members.values():
-        held = slots_named(assigned_partitions(member.assignment) or (), topics.topics) - taken
+    members: list[ConsumerMember] = []
+    for old in classic.members.values():
+        held = slots_named(assigned_partitions(old.assignment) or (), topics.topics) - taken
         taken |= held  # a leader may assign a partition twice; a consumer group may not
-        members.append(_as_consumer_member(classic, member, assignment_of(held)))
+        members.append(_as_consumer_member(classic, old, assignment_of(held)))
     for member in members:
         draft.write(consumer_records.member_metadata(group_id, member))
     names = draft.group.subscribed_topics()
