@@ -232,7 +232,10 @@ class BrokerConfig:
         45_000, "A member of a consumer-protocol group that is silent for this long is removed.", at_least(1)
     )
     group_consumer_heartbeat_interval_ms: int = integer(
-        5000, "How often members of consumer-protocol groups are told to send heartbeats.", at_least(1)
+        5000,
+        """The longest time between heartbeats that members of consumer-protocol groups are asked for. While few members
+        are here, or a group is changing, they are asked for more, so that a rebalance takes less than a second.""",
+        at_least(1),
     )
     group_consumer_max_size: int = integer(INT_MAX, "The most members a consumer-protocol group may have.", at_least(1))
     group_consumer_migration_policy: str = string(
