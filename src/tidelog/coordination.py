@@ -7,7 +7,7 @@ the `Runtime` makes it true in a fixed order, in one go, before the shard sees t
     2. `replay` each of them: the only way durable state changes, here and when a partition is loaded
     3. `remember` what the outcome wants kept in memory only (who waits for a rebalance, a group's history)
     4. set and cancel timers
-    5. hold the response back until the high watermark has passed everything that is in the log by now
+    5. hold the response and the effects back until the high watermark has passed everything that is in the log by now
 
 So the next request sees the records of the one before although they may not be on disk yet, but nobody *outside* learns
 of a state that a crash could take back: all responses, also of requests that only read, wait for the log as it stood
@@ -19,6 +19,10 @@ leadership is lost, `fail` answers everybody with the error, and the owner throw
 
 A response may also be *deferred*: the outcome has none, and a later outcome (another member's request, a timer)
 completes it by the id of whoever waits.
+
+An *effect* is work for the owner that must not begin before the decision behind it is safe: the markers of a
+transaction. It is handed out once, like an answer. After a failure the shard that is loaded next hands it out again, so
+an effect must bear being carried out twice.
 
 Nothing here does I/O or reads a clock. Timers run on monotonic time, so that a jump of the wall clock evicts nobody;
 handlers are given the wall clock, for what is written down.
@@ -42,6 +46,12 @@ Waiter = int
 
 NOBODY: Final[Waiter] = -1
 """Who waits for the outcome of a timer."""
+
+EFFECT: Final[Waiter] = -2
+"""In place of a waiter: what is released is no answer but work for the owner of the runtime."""
+
+RETRY_MS: Final = 1_000
+"""After which a timer rings again whose outcome the log refused. It may be all that ever ends something."""
 
 TimerKey = tuple[str, ...]
 """What a timer is for, most general word first: ("session", group, member)."""
@@ -80,6 +90,8 @@ class Outcome(Generic[R_co, Rec]):
     """Handed to `Shard.remember`, after the records were replayed."""
     producer: Producer | None = None
     """The records are part of this producer's transaction."""
+    effects: tuple[Any, ...] = ()
+    """What the owner has to do once the records are committed."""
 
 
 class Shard(Protocol[Rec]):
@@ -96,7 +108,7 @@ class Shard(Protocol[Rec]):
         ...
 
     def on_loaded(self, now_ms: int) -> Outcome[None, Rec]:
-        """The whole log was replayed: whose timers start now?"""
+        """The whole log was replayed: whose timers start now, and which effects may not have been carried out?"""
         ...
 
     def on_timer(self, key: TimerKey, now_ms: int) -> Outcome[None, Rec]: ...
@@ -108,12 +120,12 @@ Append = Callable[[tuple[Rec, ...], Producer | None], int]
 
 class Released(NamedTuple):
     waiter: Waiter
-    answer: Any  # a response, or the KafkaError to tell instead
+    answer: Any  # a response, or the KafkaError to tell instead; for EFFECT the effect
 
 
 class Runtime(Generic[Rec]):
     """Drives one loaded shard: `run` with the decision of each request, `commit` when the watermark moves, `expire`
-    when `next_deadline_ms` has come. Each returns the answers that may now be sent."""
+    when `next_deadline_ms` has come. Each returns the answers that may now be sent and the effects that are due."""
 
     def __init__(self, shard: Shard[Rec], append: Append[Rec], *, end_offset: int, committed_offset: int) -> None:
         self.shard = shard
@@ -136,23 +148,12 @@ class Runtime(Generic[Rec]):
             return [] if waiter == NOBODY else [Released(waiter, self.failure)]
         try:
             outcome = decide()
-            if outcome.records:
-                self._end_offset = self._write(outcome)
+            self._write(outcome)
         except KafkaError as error:
-            return self._answer(waiter, error)
-        for item in outcome.memory:
-            self.shard.remember(item)
-        for timer in outcome.timers:
-            self._timers.set(timer, monotonic_ms)
-        if outcome.response is None and waiter != NOBODY:
-            invariant(waiter not in self._deferred, f"request {waiter} is deferred twice")
-            self._deferred.add(waiter)
-        elif waiter != NOBODY:
-            self._hold(waiter, outcome.response)
-        for completion in outcome.completions:
-            if completion.waiter in self._deferred:
-                self._deferred.discard(completion.waiter)
-                self._hold(completion.waiter, completion.response)
+            if waiter != NOBODY:
+                self._hold(waiter, error)
+        else:
+            self._follow_up(waiter, outcome, monotonic_ms)
         return self._release()
 
     def commit(self, offset: int) -> list[Released]:
@@ -162,15 +163,22 @@ class Runtime(Generic[Rec]):
 
     def expire(self, *, now_ms: int, monotonic_ms: int) -> list[Released]:
         """Run the timers whose time has come."""
-        released: list[Released] = []
         for key in self._timers.due(monotonic_ms):
-            released += self.run(NOBODY, lambda key=key: self.shard.on_timer(key, now_ms), monotonic_ms=monotonic_ms)  # type: ignore[misc]
-        return released
+            if self.failure is not None:
+                break
+            try:
+                outcome = self.shard.on_timer(key, now_ms)
+                self._write(outcome)
+            except KafkaError:
+                self._timers.set(Timer(key, RETRY_MS), monotonic_ms)
+            else:
+                self._follow_up(NOBODY, outcome, monotonic_ms)
+        return self._release()
 
     def fail(self, error: KafkaError) -> list[Released]:
         """The log can no longer be written, or is not ours any more. Everybody is told; this runtime is over."""
         self.failure = error
-        waiters = [held.waiter for _, held in self._held] + sorted(self._deferred)
+        waiters = [held.waiter for _, held in self._held if held.waiter != EFFECT] + sorted(self._deferred)
         self._held.clear()
         self._deferred.clear()
         self._timers = Timers()
@@ -192,17 +200,31 @@ class Runtime(Generic[Rec]):
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
-    def _write(self, outcome: Outcome[Any, Rec]) -> int:
-        end = self._append(outcome.records, outcome.producer)
+    def _write(self, outcome: Outcome[Any, Rec]) -> None:
+        if not outcome.records:
+            return
+        end = self._end_offset = self._append(outcome.records, outcome.producer)
         producer_id = NO_PRODUCER_ID if outcome.producer is None else outcome.producer.producer_id
         for offset, record in enumerate(outcome.records, end - len(outcome.records)):
             self.shard.replay(record, offset, producer_id)
-        return end
 
-    def _answer(self, waiter: Waiter, error: KafkaError) -> list[Released]:
-        if waiter != NOBODY:
-            self._hold(waiter, error)
-        return self._release()
+    def _follow_up(self, waiter: Waiter, outcome: Outcome[Any, Rec], monotonic_ms: int) -> None:
+        """Everything an outcome wants once its records are in the log."""
+        for item in outcome.memory:
+            self.shard.remember(item)
+        for timer in outcome.timers:
+            self._timers.set(timer, monotonic_ms)
+        if outcome.response is None and waiter != NOBODY:
+            invariant(waiter not in self._deferred, f"request {waiter} is deferred twice")
+            self._deferred.add(waiter)
+        elif waiter != NOBODY:
+            self._hold(waiter, outcome.response)
+        for completion in outcome.completions:
+            if completion.waiter in self._deferred:
+                self._deferred.discard(completion.waiter)
+                self._hold(completion.waiter, completion.response)
+        for effect in outcome.effects:
+            self._hold(EFFECT, effect)
 
     def _hold(self, waiter: Waiter, answer: Any) -> None:
         self._held.append((self._end_offset, Released(waiter, answer)))

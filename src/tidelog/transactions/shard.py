@@ -1,0 +1,332 @@
+"""All transactional ids of one partition of `__transaction_state`: which request is decided where, and what follows."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from tidelog.coordination import Outcome, Timer, TimerKey, coordinator_code
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.ids import NO_PRODUCER_ID, TopicPartition
+from tidelog.transactions.contents import add, verify
+from tidelog.transactions.context import (
+    OFFSETS_TOPIC,
+    Context,
+    Markers,
+    Memory,
+    NewProducerId,
+    OffsetsPartition,
+    Select,
+    TransactionSettings,
+    Verdict,
+    refused,
+)
+from tidelog.transactions.draft import PARKED, TIMEOUT, Draft, Remember, TransactionOutcome, markers_of
+from tidelog.transactions.ending import end, time_out
+from tidelog.transactions.listing import describe, list_transactions
+from tidelog.transactions.ownership import initialise
+from tidelog.transactions.records import TransactionRecord
+from tidelog.transactions.refusals import BATCHED_SINCE, refuse, topic_results
+from tidelog.transactions.state import NEXT, Event, State
+from tidelog.transactions.transaction import FIRST_PROTOCOL, SECOND_PROTOCOL, Identity, Transaction
+from tidelog.wire.messages import transactions as messages
+from tidelog.wire.messages.data import InitProducerIdRequest, InitProducerIdResponse
+from tidelog.wire.schema import Message
+
+EXPIRED_AT_ONCE: Final = 1_000
+"""Transactional ids forgotten by one batch."""
+
+
+def _no_patterns(pattern: str, names: Iterable[str]) -> list[str]:
+    raise KafkaError("patterns are not supported here", ErrorCode.UNSUPPORTED_VERSION)
+
+
+class TransactionShard:
+    """Implements `coordination.Shard`. `handle` and `markers_written` decide; `replay` and `remember` change.
+
+    `handle` takes InitProducerId (with a transactional id), AddPartitionsToTxn, AddOffsetsToTxn, EndTxn,
+    DescribeTransactions and ListTransactions. `coordinator_epoch` is the leader epoch of the partition.
+    """
+
+    def __init__(
+        self,
+        settings: TransactionSettings,
+        new_producer_id: NewProducerId,
+        offsets_partition: OffsetsPartition,
+        *,
+        coordinator_epoch: int = 0,
+        select: Select = _no_patterns,
+    ) -> None:
+        self.settings = settings
+        self.coordinator_epoch = coordinator_epoch
+        self._new_producer_id = new_producer_id
+        self._offsets_partition = offsets_partition
+        self._select = select
+        self._transactions: dict[str, Transaction] = {}
+        self._memories: dict[str, Memory] = {}
+        self._handlers: Mapping[type[Message], Callable[[Draft, Any, Context, int], Message | None]] = {
+            InitProducerIdRequest: self._init,
+            messages.AddPartitionsToTxnRequest: self._add_partitions,
+            messages.AddOffsetsToTxnRequest: self._add_offsets,
+            messages.EndTxnRequest: self._end,
+            messages.DescribeTransactionsRequest: self._describe,
+            messages.ListTransactionsRequest: self._list,
+        }
+
+    def handle(self, request: Message, context: Context, now_ms: int) -> TransactionOutcome:
+        draft = self._draft()
+        return draft.outcome(self._handlers[type(request)](draft, request, context, now_ms))
+
+    def find(self, transactional_id: str) -> Transaction | None:
+        return self._transactions.get(transactional_id)
+
+    def all(self) -> Iterator[Transaction]:
+        return iter(self._transactions.values())
+
+    def dump(self) -> dict[str, Transaction]:
+        """What a reload must bring back, for comparing."""
+        return dict(self._transactions)
+
+    def _draft(self) -> Draft:
+        return Draft(self._transactions, self._memories, self.coordinator_epoch)
+
+    # -- requests: an answer, or None if it comes later ---------------------------------------------------------------
+
+    def _init(self, draft: Draft, request: InitProducerIdRequest, context: Context, now_ms: int) -> Message | None:
+        name = request.transactional_id or ""
+        verdict = initialise(
+            draft.transaction(name), draft.memory(name), request, self.settings, self._new_producer_id, now_ms
+        )
+        if not self._settle(draft, name, verdict, request, context):
+            return None
+        if verdict.identity is None:
+            return _refusal(verdict, request, context)
+        return InitProducerIdResponse(**verdict.identity._asdict())
+
+    def _add_partitions(
+        self, draft: Draft, request: messages.AddPartitionsToTxnRequest, context: Context, now_ms: int
+    ) -> Message | None:
+        if context.version >= BATCHED_SINCE:
+            return self._add_batched(draft, request, context, now_ms)
+        name = request.v3_and_below_transactional_id
+        verdict = self._add(
+            draft,
+            name,
+            Identity(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch),
+            _partitions(request.v3_and_below_topics),
+            FIRST_PROTOCOL,
+            context,
+            now_ms,
+        )
+        if not self._settle(draft, name, verdict, request, context):
+            return None
+        return _refusal(verdict, request, context)
+
+    def _add_batched(
+        self, draft: Draft, request: messages.AddPartitionsToTxnRequest, context: Context, now_ms: int
+    ) -> Message | None:
+        """From a broker on behalf of its producers. Writes of the second protocol add their partitions by this, so only
+        verification is asked for clients of the first."""
+        results = []
+        for each in request.transactions:
+            asked = Identity(each.producer_id, each.producer_epoch)
+            if each.verify_only:
+                topic_answers = self._verify(draft, each, asked, context)
+            else:
+                partitions = _partitions(each.topics)
+                verdict = self._add(draft, each.transactional_id, asked, partitions, SECOND_PROTOCOL, context, now_ms)
+                alone = len(request.transactions) == 1  # one that waits must not hold up the others' answer
+                if not self._settle(draft, each.transactional_id, verdict, request, context, may_wait=alone):
+                    return None
+                topic_answers = topic_results(each.topics, _code(verdict))
+            results.append(
+                messages.AddPartitionsToTxnResult(transactional_id=each.transactional_id, topic_results=topic_answers)
+            )
+        return messages.AddPartitionsToTxnResponse(results_by_transaction=tuple(results))
+
+    def _verify(
+        self, draft: Draft, each: messages.AddPartitionsToTxnTransaction, asked: Identity, context: Context
+    ) -> tuple[messages.AddPartitionsToTxnTopicResult, ...]:
+        if not each.transactional_id:
+            return topic_results(each.topics, ErrorCode.INVALID_REQUEST)
+        transaction = draft.transaction(each.transactional_id)
+        codes = verify(transaction, asked, _partitions(each.topics), context.version)
+        return tuple(
+            messages.AddPartitionsToTxnTopicResult(
+                name=topic.name,
+                results_by_partition=tuple(
+                    messages.AddPartitionsToTxnPartitionResult(
+                        partition_index=number, partition_error_code=codes[TopicPartition(topic.name, number)]
+                    )
+                    for number in topic.partitions
+                ),
+            )
+            for topic in each.topics
+        )
+
+    def _add_offsets(
+        self, draft: Draft, request: messages.AddOffsetsToTxnRequest, context: Context, now_ms: int
+    ) -> Message | None:
+        name = request.transactional_id
+        if not request.group_id:
+            return refuse(request, ErrorCode.INVALID_GROUP_ID, context.version)
+        verdict = self._add(
+            draft,
+            name,
+            Identity(request.producer_id, request.producer_epoch),
+            frozenset({TopicPartition(OFFSETS_TOPIC, self._offsets_partition(request.group_id))}),
+            FIRST_PROTOCOL,
+            context,
+            now_ms,
+        )
+        if not self._settle(draft, name, verdict, request, context):
+            return None
+        return _refusal(verdict, request, context)
+
+    def _end(self, draft: Draft, request: messages.EndTxnRequest, context: Context, now_ms: int) -> Message | None:
+        name = request.transactional_id
+        verdict = refused(ErrorCode.INVALID_REQUEST)
+        if name:
+            verdict = end(draft.transaction(name), draft.memory(name), request, context, self._new_producer_id, now_ms)
+        if not self._settle(draft, name, verdict, request, context):
+            return None
+        if verdict.identity is None:
+            return _refusal(verdict, request, context)
+        return messages.EndTxnResponse(**verdict.identity._asdict())
+
+    def _describe(
+        self, draft: Draft, request: messages.DescribeTransactionsRequest, context: Context, now_ms: int
+    ) -> Message:
+        return messages.DescribeTransactionsResponse(
+            transaction_states=tuple(describe(each, self.find(each)) for each in request.transactional_ids)
+        )
+
+    def _list(self, draft: Draft, request: messages.ListTransactionsRequest, context: Context, now_ms: int) -> Message:
+        return list_transactions(self.all(), request, self._select, now_ms)
+
+    # -- what they share ----------------------------------------------------------------------------------------------
+
+    def _add(
+        self,
+        draft: Draft,
+        name: str,
+        asked: Identity,
+        partitions: frozenset[TopicPartition],
+        client_version: int,
+        context: Context,
+        now_ms: int,
+    ) -> Verdict:
+        if not name:
+            return refused(ErrorCode.INVALID_REQUEST)
+        return add(draft.transaction(name), draft.memory(name), asked, partitions, client_version, context, now_ms)
+
+    def _settle(
+        self,
+        draft: Draft,
+        name: str,
+        verdict: Verdict,
+        request: Message,
+        context: Context,
+        *,
+        may_wait: bool = True,
+    ) -> bool:
+        """Take a verdict over into the draft. False: the request waits, there is no answer yet."""
+        draft.take(name, verdict)
+        return not (verdict.waits and may_wait and draft.park(name, request, context))
+
+    # -- markers, timers and expiry -----------------------------------------------------------------------------------
+
+    def markers_written(self, markers: Markers, now_ms: int) -> Outcome[bool, TransactionRecord]:
+        """Every partition has its marker. False if that was known already, or is about an end long past."""
+        name = markers.transactional_id
+        transaction = self.find(name)
+        asked = Identity(markers.producer_id, markers.producer_epoch)
+        if (
+            transaction is None
+            or not transaction.state.is_prepared
+            or transaction.identity != asked
+            or transaction.state.is_committed != markers.committed
+        ):
+            return Outcome(False)
+        draft = self._draft()
+        draft.take(name, Verdict(steps=(transaction.completed(now_ms),)))
+        for parked in draft.unpark(name):
+            request, context = parked
+            try:
+                response = self._handlers[type(request)](draft, request, context, now_ms)
+            except KafkaError as error:
+                response = refuse(request, coordinator_code(error), context.version)
+            if response is not None:
+                draft.complete(parked, response)
+        return draft.outcome(True)
+
+    def on_timer(self, key: TimerKey, now_ms: int) -> Outcome[None, TransactionRecord]:
+        kind, name = key
+        draft = self._draft()
+        if kind == PARKED:
+            for parked in draft.unpark(name):
+                answer = refuse(parked.request, ErrorCode.CONCURRENT_TRANSACTIONS, parked.context.version)
+                draft.complete(parked, answer)
+        transaction = self.find(name)
+        if kind == TIMEOUT and transaction is not None and transaction.state is State.ONGOING:
+            draft.take(name, time_out(transaction, draft.memory(name), now_ms))
+        return draft.outcome()
+
+    def expiry(self, now_ms: int) -> Iterator[TransactionOutcome]:
+        """Transactional ids that nobody used for long. Each outcome must be made true before the next is asked for."""
+        limit_ms = now_ms - self.settings.transactional_id_expiration_ms
+        names = [
+            name
+            for name, each in self._transactions.items()
+            if (each.state, Event.EXPIRED) in NEXT and each.update_ms <= limit_ms
+        ]
+        for start in range(0, len(names), EXPIRED_AT_ONCE):
+            gone = names[start : start + EXPIRED_AT_ONCE]
+            yield Outcome(
+                records=tuple(TransactionRecord(name, None) for name in gone),
+                memory=tuple(Remember(name, None) for name in gone),
+            )
+
+    # -- the rest of the Shard protocol: the only changes -------------------------------------------------------------
+
+    def replay(self, record: TransactionRecord, offset: int, producer_id: int = NO_PRODUCER_ID) -> None:
+        name, value = record
+        if value is None or value.transaction_status == State.DEAD.number:
+            self._transactions.pop(name, None)
+        else:
+            self._transactions[name] = Transaction.restored(name, value)
+
+    def replay_marker(self, producer_id: int, committed: bool) -> None:
+        """Nothing is written to this topic in a transaction."""
+
+    def remember(self, item: Any) -> None:
+        if not isinstance(item, Remember):
+            raise TypeError(f"nobody remembers a {type(item).__name__}")
+        if item.memory is None:
+            self._memories.pop(item.transactional_id, None)
+        else:
+            self._memories[item.transactional_id] = item.memory
+
+    def on_loaded(self, now_ms: int) -> Outcome[None, TransactionRecord]:
+        """Open transactions keep their time; what was decided is carried out, for the second time if need be."""
+        timers = []
+        effects = []
+        for name, each in self._transactions.items():
+            if each.state is State.ONGOING:
+                # The wall clock is all there is across a restart. However it jumped, nobody gets more than the whole.
+                left_ms = min(max(each.start_ms + each.timeout_ms - now_ms, 0), each.timeout_ms)
+                timers.append(Timer((TIMEOUT, name), left_ms))
+            elif each.state.is_prepared:
+                effects.append(markers_of(each, self.coordinator_epoch))
+        return Outcome(timers=tuple(timers), effects=tuple(effects))
+
+
+def _code(verdict: Verdict) -> ErrorCode:
+    return ErrorCode.CONCURRENT_TRANSACTIONS if verdict.waits else verdict.code
+
+
+def _refusal(verdict: Verdict, request: Message, context: Context) -> Message:
+    """Also the answer of requests that say nothing but a code, when that is NONE."""
+    return refuse(request, _code(verdict), context.version)
+
+
+def _partitions(topics: Iterable[messages.AddPartitionsToTxnTopic]) -> frozenset[TopicPartition]:
+    return frozenset(TopicPartition(topic.name, number) for topic in topics for number in topic.partitions)
