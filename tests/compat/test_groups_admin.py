@@ -97,7 +97,7 @@ def test_describing(groups: str, group_admin: AdminClient, make_group_topic: Mak
         found = described()
         assert found.type == LIVE[protocol]
         assert found.partition_assignor == ("range" if protocol == "classic" else "uniform")
-        assert found.coordinator.port == int(groups.rsplit(":")[-1])
+        assert found.coordinator.port == int(groups.rsplit(":", 1)[1])
         assert not found.is_simple_consumer_group
         assert len(found.members) == 2
         assigned = {}

@@ -126,7 +126,7 @@ def test_a_killed_kcat(groups: str, make_group_topic: MakeTopic) -> None:
         settle([survivor], PARTITIONS, seconds=0.5 + BEYOND_S)
 
 
-# -- members that stop polling, and what those who were evicted may do --------------------------------------------------
+# -- members that stop polling, and what those who were evicted may do -------------------------------------------------
 
 
 def test_max_poll_interval(groups: str, make_group_topic: MakeTopic) -> None:
@@ -154,8 +154,8 @@ def test_confluent_commits_too_late(groups: str, make_group_topic: MakeTopic) ->
         place = confluent_kafka.TopicPartition(topic, 0, 9)
         with ConfluentMember(groups, group, [topic]) as takes_over:
             wait_for(lambda: len(takes_over.owned) == PARTITIONS, "the other has everything")
+            late.polling.set()
             with pytest.raises(KafkaException) as refused:
-                late.polling.set()
                 late.do(lambda c: c.commit(offsets=[place], asynchronous=False))
             assert refused.value.args[0].code() in (
                 KafkaError.UNKNOWN_MEMBER_ID,
@@ -218,7 +218,7 @@ def test_group_max_size() -> None:
         with ConfluentMember(bootstrap, "full", ["full"]) as first:
             settle([first], 2)
             second = KafkaPythonMember(bootstrap, "full", ["full"]).start()
+            wait_for(lambda: second._failure is not None, "a refusal")
             with pytest.raises(kafka.errors.GroupMaxSizeReachedError):
-                wait_for(lambda: second._failure is not None, "a refusal")
                 second.close()
             assert len(first.owned) == 2

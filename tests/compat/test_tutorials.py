@@ -1,17 +1,14 @@
-"""The programs a newcomer types first, in the shape the tutorials give them, with `assign()` in place of groups.
-
-confluent-kafka asks the group coordinator where to begin unless `assign()` is given an offset, and commits to it on
-`close()`: here it is given an offset, and told not to commit.
-"""
+"""The programs a newcomer types first, in the shape the tutorials give them: subscribe, poll, close; nothing is tuned."""
 
 import asyncio
 import json
+import subprocess
 import uuid
 from typing import Any
 
 import aiokafka
 import kafka
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, Producer
 from confluent_kafka.serialization import (
     MessageField,
     SerializationContext,
@@ -40,14 +37,16 @@ def test_confluent_purchases(bootstrap: str, make_topic: MakeTopic) -> None:
     producer.flush()
     assert sorted(report) == sorted(f"{topic}: {user} -> {item}" for user, item in purchases)
 
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "tutorial", "enable.auto.commit": False})
-    consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": "kafka-python-getting-started", "auto.offset.reset": "earliest"}
+    )
+    consumer.subscribe([topic])
     bought: list[tuple[str, str]] = []
     try:
         while len(bought) < len(purchases):
             message: Any = consumer.poll(1.0)
             if message is None:
-                continue
+                continue  # "Waiting..."
             assert not message.error()
             bought.append((message.key().decode(), message.value().decode()))
     finally:
@@ -66,8 +65,8 @@ def test_confluent_serializers(bootstrap: str, make_topic: MakeTopic) -> None:
         partition=0,
     )
     producer.flush()
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "tutorial", "enable.auto.commit": False})
-    consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "texts", "auto.offset.reset": "earliest"})
+    consumer.subscribe([topic])
     message = None
     while message is None:
         message = consumer.poll(1.0)
@@ -95,19 +94,21 @@ def test_kafka_python_readme(bootstrap: str) -> None:
     assert len(seen) == 100
 
     consumer = kafka.KafkaConsumer(
+        topic,
         bootstrap_servers=[bootstrap],
+        group_id="my_favorite_group",
         auto_offset_reset="earliest",
-        enable_auto_commit=False,
         value_deserializer=json.loads,
         consumer_timeout_ms=10_000,
     )
-    partitions = [kafka.TopicPartition(topic, p) for p in consumer.partitions_for_topic(topic)]
-    consumer.assign(partitions)
     numbers = []
     for message in consumer:
+        assert message.topic == topic
         if "n" in message.value:
             numbers.append(message.value["n"])
-        if sum(consumer.position(partition) for partition in partitions) == 101:
+        else:
+            assert message.key == b"end"
+        if len(numbers) == 100:
             break
     assert sorted(numbers) == list(range(100))
     assert consumer.metrics()
@@ -130,11 +131,12 @@ def test_aiokafka_getting_started(bootstrap: str, make_topic: MakeTopic) -> None
             await producer.stop()
 
     async def consume() -> list[bytes]:
-        consumer = aiokafka.AIOKafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest")
+        consumer = aiokafka.AIOKafkaConsumer(
+            topic, bootstrap_servers=bootstrap, group_id="my-group", auto_offset_reset="earliest"
+        )
         await consumer.start()
         values = []
         try:
-            consumer.assign([aiokafka.TopicPartition(topic, p) for p in consumer.partitions_for_topic(topic) or {0, 1}])
             async for message in consumer:
                 values.append(message.value)
                 if len(values) == 4:
@@ -146,3 +148,14 @@ def test_aiokafka_getting_started(bootstrap: str, make_topic: MakeTopic) -> None
     asyncio.run(send_one())
     values = asyncio.run(asyncio.wait_for(consume(), 20))
     assert sorted(values) == [b"Super message", b"in a batch 0", b"in a batch 1", b"in a batch 2"]
+
+
+def test_kcat_quick_start(bootstrap: str, make_topic: MakeTopic) -> None:
+    """`kcat -G` prints what `kcat -P` was given, and on its second run only what came since."""
+    topic = make_topic("mytopic", partitions=2)
+    group = f"mygroup-{uuid.uuid4().hex[:8]}"
+    for lines in (b"one\ntwo\n", b"three\n"):
+        subprocess.run(["kcat", "-P", "-b", bootstrap, "-t", topic], input=lines, check=True, timeout=20)
+        listen = ["kcat", "-b", bootstrap, "-G", group, "-e", "-q", "-X", "auto.offset.reset=earliest", topic]
+        heard = subprocess.run(listen, check=True, timeout=20, capture_output=True).stdout
+        assert sorted(heard.split()) == sorted(lines.split())
