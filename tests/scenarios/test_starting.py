@@ -157,6 +157,25 @@ class TestRefusals:
         with serving("-d", str(tmp_path), "-p", "0", "--node-id", "3"):
             pass
 
+    @pytest.mark.parametrize(("clean", "topic"), [(True, 0), (True, 3), (True, 5), (False, 0), (False, 3)])
+    def test_a_damaged_metadata_log(self, tmp_path: Path, clean: bool, topic: int) -> None:
+        """Going on without the topics behind the damage would hide them; the second attempt must not do so either."""
+        with kit.broker_at(tmp_path) as connection:
+            for number in range(6):
+                kit.create_topic(connection, f"t-{number}")
+        (log,) = (tmp_path / "__cluster_metadata-0").glob("*.log")
+        data = bytearray(log.read_bytes())
+        data[data.index(b"t-%d" % topic)] ^= 1
+        log.write_bytes(data)
+        if not clean:
+            (tmp_path / ".kafka_cleanshutdown").unlink()
+            (tmp_path / "recovery-point-offset-checkpoint").unlink()
+        for _ in range(2):
+            said = refusal("-d", str(tmp_path), "-p", "0")
+            assert "metadata log" in said
+            assert "damaged" in said
+        assert len(list(tmp_path.glob("t-*"))) == 6
+
     def test_a_directory_that_cannot_be(self, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("not a directory")
         assert "file" in refusal("-d", str(tmp_path / "file" / "data"), "-p", "0")

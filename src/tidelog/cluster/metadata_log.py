@@ -7,12 +7,15 @@ from collections.abc import Sequence
 from typing import Final
 from uuid import UUID
 
+import msgspec
+
 from tidelog.cluster.image import MetadataImage
 from tidelog.cluster.records import AnyRecord, TopicRemoved, decode_record, encode_record
 from tidelog.config import TopicConfig
+from tidelog.errors import CorruptMessage
 from tidelog.ids import Offset, TopicPartition
 from tidelog.storage.log import Log
-from tidelog.wire.record_batch import Record, build_batch, iter_batches, iter_records
+from tidelog.wire.record_batch import Record, build_batch, crc_of, iter_batches, iter_records
 
 METADATA_PARTITION: Final = TopicPartition("__cluster_metadata", 0)
 METADATA_CONFIG: Final = TopicConfig(
@@ -21,6 +24,7 @@ METADATA_CONFIG: Final = TopicConfig(
 
 _READ_BYTES: Final = 4 * 1024 * 1024
 _SNAPSHOT_WORTHWHILE: Final = 1000
+_QUARANTINED: Final = ".corrupt-"  # in the name of what a recovery cut off and kept
 
 
 class MetadataLog:
@@ -31,6 +35,10 @@ class MetadataLog:
         self._records_since_reset = 0
 
     def replay(self, image: MetadataImage) -> MetadataImage:
+        """Raises CorruptMessage where the history is not what was written: half a history would hide topics, and a
+        wrong one would delete them.
+        """
+        self._refuse_cut_history()
         offset = self.log.start_offset
         end = self.log.end_offset
         while offset < end:
@@ -38,11 +46,36 @@ class MetadataLog:
             data = piece.file.read(piece.position, piece.length)
             records: list[AnyRecord] = []
             for header, batch in iter_batches(data):
-                records.extend(decode_record(bytes(record.value or b"")) for record in iter_records(batch))
+                if crc_of(batch) != header.crc:
+                    raise self._damaged(offset, "does not match its checksum")
+                if header.base_offset != offset:  # outside the checksum, and everything is here: nothing is compacted
+                    raise self._damaged(offset, f"calls itself {header.base_offset}")
+                try:
+                    records.extend(decode_record(bytes(record.value or b"")) for record in iter_records(batch))
+                except msgspec.MsgspecError as error:
+                    raise self._damaged(offset, f"cannot be read by this version: {error}") from error
                 offset = Offset(header.last_offset + 1)
+            if not records:
+                raise self._damaged(offset, "is not whole")
             image = image.apply(records)
             self._note(records)
         return image
+
+    def _refuse_cut_history(self) -> None:
+        """Recovery cuts a log at a broken batch and keeps the rest aside. Of records that is the best there is."""
+        kept = [name for name in self.log.disk.listdir(self.log.directory) if _QUARANTINED in name]
+        if kept:
+            raise CorruptMessage(
+                f"the metadata log {self.log.directory} was damaged: topics and settings after offset "
+                f"{self.log.end_offset} are only in {kept[0]}. Restore the directory from a copy, or remove that file "
+                f"to go on without them"
+            )
+
+    def _damaged(self, offset: int, what: str) -> CorruptMessage:
+        return CorruptMessage(
+            f"the metadata log {self.log.directory} is damaged: the batch at offset {offset} {what}. "
+            f"Restore the directory from a copy"
+        )
 
     def append(self, records: Sequence[AnyRecord], *, now_ms: int) -> None:
         batch = build_batch(
