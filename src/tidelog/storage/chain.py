@@ -6,10 +6,11 @@ from typing import NamedTuple
 
 from tidelog.errors import invariant
 from tidelog.storage.disk import Disk, File
-from tidelog.storage.naming import CLEANED, LOG, parse_offset_name
+from tidelog.storage.naming import CLEANED, LOG, TXN_INDEX, offset_name, parse_offset_name
 from tidelog.storage.open_segments import OpenSegments
 from tidelog.storage.segment import Segment
 from tidelog.storage.swap import decide_swap, install_swap, set_aside
+from tidelog.storage.transaction_index import AbortedTransaction
 
 
 class Slice(NamedTuple):
@@ -29,6 +30,7 @@ class Chain:
         self.unsynced: dict[Segment, File] = {}  # sealed since the last flush; the file that wrote it must sync it
         self._bases = [segment.base_offset for segment in segments]
         self._open_segments = open_segments
+        self._with_aborted: list[Segment] | None = None  # segments with entries in their .txnindex; None: look again
 
     def read(self, offset: int, max_bytes: int, upper: int, min_one: bool) -> Slice:
         """As `Log.read`, for an offset known to be in range and below `upper`."""
@@ -54,6 +56,39 @@ class Chain:
             length = max(max_bytes, size) if min_one else max_bytes
         return Slice(segment.file, position, max(length, 0))
 
+    @property
+    def any_aborted(self) -> bool:
+        return bool(self._segments_with_aborted())
+
+    def _segments_with_aborted(self) -> list[Segment]:
+        if self._with_aborted is None:
+            self._with_aborted = [segment for segment in self.segments if segment.transactions.size]
+        return self._with_aborted
+
+    def aborted(self, fetch_offset: int, upper: int) -> list[AbortedTransaction]:
+        """Transactions with records in `[fetch_offset, upper)` that were aborted, wherever their markers are."""
+        found: list[AbortedTransaction] = []
+        for segment in self._segments_with_aborted():
+            if segment.next_offset <= fetch_offset:
+                continue
+            if segment.opened is not None:
+                segment.opened.touch(segment)  # so that what is loaded here is let go of again
+            if segment.transactions.index.collect(fetch_offset, upper, found):
+                break
+        return found
+
+    def append_aborted(self, aborted: AbortedTransaction) -> None:
+        """Before its marker is appended to the active segment. Raises OSError with nothing changed."""
+        self.active.transactions.append(aborted)
+        self._with_aborted = None
+
+    def upper_bound(self, offset: int, found: Slice) -> int:
+        """No record in `found`, read at `offset`, has an offset that is not below this."""
+        for segment in self.segments[max(bisect_right(self._bases, offset) - 1, 0) :]:
+            if segment.path == found.file.path:
+                return segment.upper_bound(found.position + found.length)
+        return self.active.next_offset
+
     def roll(self, base_offset: int, index_interval: int, now_ms: int) -> Segment:
         """Raises OSError with nothing changed that matters."""
         old = self.active
@@ -75,6 +110,7 @@ class Chain:
         for segment in gone:
             set_aside(self.disk, self.directory, segment.base_offset)
             self._forget(segment)
+        self._with_aborted = None
         del self.segments[:count]
         del self._bases[:count]
         return gone
@@ -92,6 +128,7 @@ class Chain:
         segment.opened = None
         self._open_segments.forget(segment)
         self.unsynced.pop(segment, None)
+        self._with_aborted = None
         position, _ = segment.locate(offset)
         end = offset
         for _, header in segment.headers(position):
@@ -118,13 +155,16 @@ class Chain:
         for base in bases:
             install_swap(self.disk, self.directory, base)
         self.disk.sync_dir(self.directory)
+        self._with_aborted = None
         sizes = self.disk.sizes(self.directory)
         fresh = []
         for base in bases:
             segment = Segment(
                 self.disk, self.directory, base, size=0, index_interval=index_interval, created_ms=old[0].created_ms
             )
-            segment.adopt(sizes[segment.path.rpartition("/")[2]], self._open_segments)
+            segment.adopt(
+                sizes[offset_name(base, LOG)], sizes.get(offset_name(base, TXN_INDEX), 0), self._open_segments
+            )
             fresh.append(segment)
         self.segments[first : first + len(old)] = fresh
         self._bases = [segment.base_offset for segment in self.segments]

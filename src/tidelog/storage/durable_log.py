@@ -14,7 +14,7 @@ from tidelog.storage.chain import Chain
 from tidelog.storage.disk import Disk
 from tidelog.storage.epochs import LeaderEpochs
 from tidelog.storage.flush import Flush, RestartPoint
-from tidelog.storage.naming import INDEX, LEADER_EPOCHS, TIME_INDEX
+from tidelog.storage.naming import INDEX, LEADER_EPOCHS, TIME_INDEX, TXN_INDEX
 from tidelog.storage.open_segments import OpenSegments
 from tidelog.storage.producer_state import ProducerStates
 from tidelog.storage.recovery import Recovery, RecoveryReport
@@ -199,7 +199,7 @@ class DurableLog:
             return None
         self._snapshot_at = active.size
         snapshot = self._snapshots.path(self.end_offset), snapshot_format.encode(self.producers)
-        paths = [active.path_of(INDEX), active.path_of(TIME_INDEX)]
+        paths = [active.path_of(suffix) for suffix in (INDEX, TIME_INDEX, TXN_INDEX)]
         return RestartPoint(self.disk, paths, snapshot, self.end_offset, self._generation)
 
     def complete_restart_point(self, point: RestartPoint) -> None:

@@ -126,6 +126,11 @@ class OffsetIndex(SparseIndex):
         entry = self.entries[slot]
         return entry >> 32, entry & POSITION_MASK
 
+    def ceiling(self, position: int, otherwise: int) -> int:
+        """The relative offset that ends the first batch known to begin at or behind `position`."""
+        slot = bisect_left(self.entries, position, key=lambda entry: entry & POSITION_MASK)
+        return self.entries[slot] >> 32 if slot < len(self.entries) else otherwise
+
     def truncate(self, position: int) -> None:
         """Forget every entry whose batch starts at or behind `position`."""
         keep = bisect_left(self.entries, position, key=lambda entry: entry & POSITION_MASK)

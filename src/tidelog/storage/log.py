@@ -17,15 +17,26 @@ from tidelog.storage.disk import Buffer, storage_errors
 from tidelog.storage.durable_log import DurableLog
 from tidelog.storage.flush import Flush
 from tidelog.storage.naming import LEADER_EPOCHS
-from tidelog.storage.recovery import load_producers
+from tidelog.storage.open_transactions import Verification
+from tidelog.storage.replay import load_producers, replay_batch
 from tidelog.storage.retention import count_expired
 from tidelog.storage.segment import Segment
 from tidelog.storage.swap import delete_segments
 from tidelog.storage.timestamps import TimestampOffset, max_timestamp_offset, offset_for_timestamp
+from tidelog.storage.transaction_index import AbortedTransaction
 from tidelog.storage.validation import check_batch, needs_preparation, prepare_batch
-from tidelog.wire.record_batch import ATTRIBUTES_POSITION, iter_batches, patch, read_header
+from tidelog.wire.control import Marker, build_marker, read_marker
+from tidelog.wire.record_batch import (
+    ATTRIBUTES_POSITION,
+    CONTROL,
+    TRANSACTIONAL,
+    BatchHeader,
+    iter_batches,
+    patch,
+    read_header,
+)
 
-__all__ = ["Appended", "Flush", "Log", "Slice", "delete_segments"]
+__all__ = ["AbortedTransaction", "Appended", "Flush", "Log", "Slice", "Verification", "delete_segments"]
 
 _PLACE: Final = Struct(">qii")  # base offset, length, leader epoch: the fields before the checksum's range
 
@@ -42,23 +53,44 @@ class Log(DurableLog):
 
     # -- append ----------------------------------------------------------------------------------------------------
 
-    def append(self, records: Buffer, *, leader_epoch: int, now_ms: int, prepared: bool = False) -> Appended:
-        """One batch from a client, checked, numbered and written; or nothing of it. Not durable before a flush."""
+    def append(
+        self,
+        records: Buffer,
+        *,
+        leader_epoch: int,
+        now_ms: int,
+        prepared: bool = False,
+        from_coordinator: bool = False,
+        verification: Verification | None = None,
+    ) -> Appended:
+        """One batch from a client, checked, numbered and written; or nothing of it. Not durable before a flush.
+
+        A batch that `needs_verification` is refused without the `verification` that was begun for it. A coordinator's
+        own batches carry no sequence.
+        """
         if self.failure is not None:
             self._check_online()
         config = self.config
-        header = check_batch(records, config, now_ms)
+        header = check_batch(records, config, now_ms, sequenced=not from_coordinator)
         if not prepared and needs_preparation(header, config):
             records = prepare_batch(records, config)
             header = read_header(records)
         producer_id = header.producer_id
         if producer_id >= 0:
-            original = self.producers.check(
-                producer_id, header.producer_epoch, header.base_sequence, header.last_offset_delta
-            )
-            if original is not None:
-                append_time = original.timestamp if config.message_timestamp_type == "LogAppendTime" else -1
-                return Appended(original.base_offset, original.last_offset, append_time, True)
+            producers = self.producers
+            if header.base_sequence < 0:
+                producers.check_epoch(producer_id, header.producer_epoch)
+            else:
+                original = producers.check(
+                    producer_id, header.producer_epoch, header.base_sequence, header.last_offset_delta
+                )
+                if original is not None:
+                    append_time = original.timestamp if config.message_timestamp_type == "LogAppendTime" else -1
+                    return Appended(original.base_offset, original.last_offset, append_time, True)
+            if header.attributes & TRANSACTIONAL:
+                producers.check_transactional(header, verification)
+            elif producers.transactions.open:
+                producers.check_plain(producer_id)
         base = self.end_offset
         last = base + header.last_offset_delta
         batch = _writable(records)
@@ -74,6 +106,43 @@ class Log(DurableLog):
             self.producers.update(header, base, timestamp, now_ms)
         return Appended(base, last, append_time, False)
 
+    def append_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        committed: bool,
+        coordinator_epoch: int,
+        leader_epoch: int,
+        now_ms: int,
+        transaction_version: int = 1,
+    ) -> Appended:
+        """The end of a producer's transaction, written also where none is open: that a retry comes late is no error.
+
+        From `transaction_version` 2 on the coordinator raises the epoch before it writes markers, so one that is not
+        newer than an open transaction belongs to an earlier one and is refused.
+        """
+        self._check_online()
+        self.producers.check_marker(producer_id, producer_epoch, coordinator_epoch, transaction_version)
+        marker = Marker(committed, coordinator_epoch)
+        batch = build_marker(marker, producer_id=producer_id, producer_epoch=producer_epoch, timestamp=now_ms)
+        offset = self.end_offset
+        append_time = now_ms if self.config.message_timestamp_type == "LogAppendTime" else None
+        patch(batch, base_offset=offset, leader_epoch=leader_epoch, append_time_ms=append_time)
+        aborted = self.producers.aborted_by(producer_id, marker, offset)
+        self._place(batch, offset, offset, now_ms, leader_epoch, now_ms, aborted)
+        self.producers.end_transaction(producer_id, producer_epoch, marker, offset, now_ms, now_ms)
+        return Appended(offset, offset, -1 if append_time is None else append_time, False)
+
+    def needs_verification(self, header: BatchHeader) -> bool:
+        """Whether an append of this batch would begin a transaction here, so that its coordinator must be asked."""
+        return self.producers.needs_verification(header)
+
+    def begin_verification(self, header: BatchHeader, *, every_epoch_is_new: bool = False) -> Verification:
+        """Before the coordinator is asked; pass it to `append` when the answer is yes. `every_epoch_is_new`: the
+        producer gets a new epoch with each transaction (Produce 12 and later), and so begins each at sequence 0."""
+        return self.producers.verifications.begin(header, every_epoch_is_new=every_epoch_is_new)
+
     def append_as_follower(self, records: Buffer, *, now_ms: int = 0) -> int:
         """Batches as a leader numbered them. Returns the new end offset. A partial last batch is left out."""
         self._check_online()
@@ -82,6 +151,7 @@ class Log(DurableLog):
                 raise CorruptMessage(f"{self.partition}: batch {header.base_offset} does not match its checksum")
             if header.base_offset < self.end_offset or header.last_offset_delta < 0:
                 raise CorruptMessage(f"{self.partition}: batch {header.base_offset} comes after {self.end_offset - 1}")
+            marker = read_marker(batch) if header.attributes & CONTROL else None
             self._place(
                 batch,
                 header.base_offset,
@@ -89,11 +159,22 @@ class Log(DurableLog):
                 header.max_timestamp,
                 header.partition_leader_epoch,
                 now_ms,
+                self.producers.aborted_by(header.producer_id, marker, header.base_offset),
             )
-            self.producers.replay(header, now_ms)
+            replay_batch(self.producers, header, marker, now_ms)
         return self.end_offset
 
-    def _place(self, batch: Buffer, base: int, last: int, timestamp: int, leader_epoch: int, now_ms: int) -> None:
+    def _place(
+        self,
+        batch: Buffer,
+        base: int,
+        last: int,
+        timestamp: int,
+        leader_epoch: int,
+        now_ms: int,
+        aborted: AbortedTransaction | None = None,
+    ) -> None:
+        """`aborted` is what this batch, a marker, aborts."""
         config = self.config
         segment = self._chain.active
         size = len(batch)
@@ -106,8 +187,12 @@ class Log(DurableLog):
                 segment = self._roll(base, now_ms)
             if leader_epoch != self.epochs.latest:
                 self._assign_epoch(leader_epoch, base)
+            if aborted is not None:
+                self._chain.append_aborted(aborted)
             segment.append(batch, base, last, timestamp)
         except OSError as error:
+            if aborted is not None:
+                segment.transactions.truncate(base)
             if segment.write_failed:
                 self.fail(f"a failed write to {segment.path} could not be undone: {error}")
             raise StorageOffline(f"{self.partition}: {error}") from error
@@ -146,6 +231,27 @@ class Log(DurableLog):
             return Slice(self.active_segment.file, self.active_segment.size, 0)
         return self._chain.read(offset, max_bytes, upper, min_one)
 
+    def last_stable_offset(self, high_watermark: int) -> int:
+        """Below it every transaction is decided, and the decision visible."""
+        transactions = self.producers.transactions
+        if not transactions.any:
+            return high_watermark
+        first = transactions.first_unstable_offset(high_watermark)
+        return high_watermark if first is None else min(high_watermark, max(first, self.start_offset))
+
+    def aborted_transactions(self, fetch_offset: int, upper_offset: int) -> list[tuple[int, int]]:
+        """(producer id, first offset) of all that a reader of `[fetch_offset, upper_offset)` must leave out.
+
+        Raises CorruptMessage if that can't be known.
+        """
+        return [(each.producer_id, each.first_offset) for each in self._chain.aborted(fetch_offset, upper_offset)]
+
+    def aborted_in(self, fetch_offset: int, records: Slice) -> list[tuple[int, int]]:
+        """The same for what `read` returned for `fetch_offset`."""
+        if not self._chain.any_aborted:
+            return []
+        return self.aborted_transactions(fetch_offset, self._chain.upper_bound(fetch_offset, records))
+
     def offset_for_timestamp(self, timestamp: int, upper: int) -> TimestampOffset | None:
         """The first record not older than `timestamp`, also inside a batch and where timestamps are out of order."""
         return offset_for_timestamp(self.segments, timestamp, self.start_offset, upper)
@@ -167,7 +273,8 @@ class Log(DurableLog):
     def expire(self, now_ms: int, upper: int) -> list[Segment]:
         """Let go of segments that retention no longer keeps; the caller unlinks them with `delete_segments`."""
         self._check_online()
-        count = count_expired(self.segments, self.config, start_offset=self.start_offset, upper=upper, now_ms=now_ms)
+        stable = self.last_stable_offset(upper)  # what is undecided stays, however old it is
+        count = count_expired(self.segments, self.config, start_offset=self.start_offset, upper=stable, now_ms=now_ms)
         if count == 0:
             return []
         with storage_errors(str(self.partition)):

@@ -6,11 +6,12 @@ from typing import Final
 LOG: Final = ".log"
 INDEX: Final = ".index"
 TIME_INDEX: Final = ".timeindex"
+TXN_INDEX: Final = ".txnindex"
 SNAPSHOT: Final = ".snapshot"
 CLEANED: Final = ".cleaned"  # written by compaction, not yet trusted
 SWAP: Final = ".swap"  # complete: recovery finishes the replacement
 DELETED: Final = ".deleted"  # unlinking has begun: never comes back
-SEGMENT_FILES: Final = (LOG, INDEX, TIME_INDEX)
+SEGMENT_FILES: Final = (LOG, INDEX, TIME_INDEX, TXN_INDEX)
 
 LEADER_EPOCHS: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA: Final = "partition.metadata"

@@ -25,19 +25,24 @@ from tidelog.storage.naming import (
     SEGMENT_FILES,
     SWAP,
     TIME_INDEX,
+    TXN_INDEX,
     corrupt_name,
     offset_name,
     parse_offset_name,
 )
 from tidelog.storage.open_segments import OpenSegments
 from tidelog.storage.producer_state import ProducerStates
+from tidelog.storage.replay import load_producers, rebuild_txn_indexes, replay_batch
 from tidelog.storage.scan import BatchReader, Expectation, disagrees, find_batch, misfit
 from tidelog.storage.segment import Segment
 from tidelog.storage.snapshots import Snapshots
 from tidelog.storage.swap import finish_swap
+from tidelog.storage.transaction_index import TransactionIndex
 from tidelog.storage.verify import VerifyReport, verify
+from tidelog.wire.control import read_marker
+from tidelog.wire.record_batch import CONTROL
 
-__all__ = ["CorruptRange", "Opened", "Recovery", "RecoveryReport", "VerifyReport", "load_producers", "verify"]
+__all__ = ["CorruptRange", "Opened", "Recovery", "RecoveryReport", "VerifyReport", "verify"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +97,7 @@ class Recovery:
         self.opened = opened
         self.report = RecoveryReport()
         self.segments: list[Segment] = []
+        self._scanned: set[int] = set()
         self.changed = not clean
 
     def run(self) -> Opened:
@@ -108,6 +114,9 @@ class Recovery:
             self.snapshots.remove_unreadable()
         self.snapshots.prune([segment.base_offset for segment in self.segments])
         self._finish_epochs(end)
+        lost = rebuild_txn_indexes(self.snapshots, self.segments, self._lost_txn_index)
+        self.report.rebuilt += lost
+        self.changed = self.changed or bool(lost)
         for segment in self.segments:
             self._check_index_files(segment)
             self.report.rebuilt += segment.rebuilt
@@ -134,7 +143,7 @@ class Recovery:
             names = self.disk.sizes(self.directory)
         for name in names:
             stem, dot, suffix = name.rpartition(".")
-            if dot + suffix in (INDEX, TIME_INDEX) and stem + LOG not in names:
+            if dot + suffix in (INDEX, TIME_INDEX, TXN_INDEX) and stem + LOG not in names:
                 self.disk.remove(f"{self.directory}/{name}")
         return names
 
@@ -144,9 +153,11 @@ class Recovery:
         interval = self.config.index_interval_bytes
         for base in bases:
             size = names[offset_name(base, LOG)]
-            self.segments.append(
-                Segment(self.disk, self.directory, base, size=size, index_interval=interval, created_ms=self.now_ms)
+            segment = Segment(
+                self.disk, self.directory, base, size=size, index_interval=interval, created_ms=self.now_ms
             )
+            segment.transactions.size = names.get(offset_name(base, TXN_INDEX), 0)
+            self.segments.append(segment)
         if not bases:
             self.segments.append(
                 Segment.create(
@@ -168,6 +179,12 @@ class Recovery:
                 with suppress(CorruptMessage):  # readers will be told; verify says more
                     segment.rebuild_indexes()
                 return
+
+    def _lost_txn_index(self, segment: Segment) -> bool:
+        if not segment.size or segment.base_offset in self._scanned:
+            return False
+        size = self.names.get(offset_name(segment.base_offset, TXN_INDEX))
+        return size is None or (size > 0 and not segment.transactions.is_sound(segment.next_offset))
 
     def _set_sealed(self, segment: Segment) -> None:
         segment.sealed = True
@@ -237,6 +254,8 @@ class Recovery:
         found = self.snapshots.newest(newest, self.now_ms)
         if found is None or found[0] <= segment.base_offset:
             return begin
+        if offset_name(segment.base_offset, TXN_INDEX) not in self.names:
+            return begin
         offset = found[0]
         try:
             segment.next_offset = max(segment.next_offset, offset + 1)
@@ -252,7 +271,13 @@ class Recovery:
             lost = [segment.path_of(suffix) for suffix in (INDEX, TIME_INDEX)]
             segment.rebuilt += [path for path in lost if segment.size and path.rpartition("/")[2] not in self.names]
             segment.start_indexes()
+            segment.transactions.start()
             segment.next_offset = segment.base_offset
+        else:
+            path = segment.transactions.path
+            segment.transactions.index = TransactionIndex.load_below(self.disk, path, expected_offset)
+        self._scanned.add(segment.base_offset)
+        transactions = segment.transactions.index
         reader = BatchReader(segment.file, segment.size)
         while position < segment.size:
             header = reader.check(position)
@@ -265,8 +290,14 @@ class Recovery:
             if reason:
                 return position, reason
             size = header.size
+            try:
+                marker = read_marker(reader.read(position, size)) if header.attributes & CONTROL else None
+            except CorruptMessage as error:
+                return position, str(error)
+            aborted = replay_batch(self.producers, header, marker, self.now_ms)
+            if aborted is not None:
+                transactions.note(aborted)
             segment.note(header.base_offset, header.last_offset, header.max_timestamp, position, size)
-            self.producers.replay(header, self.now_ms)
             self._last_epoch = header.partition_leader_epoch
             self.epochs.assign(self._last_epoch, header.base_offset)
             self.report.bytes_scanned += size
@@ -348,21 +379,3 @@ class Recovery:
         if self.epochs.dirty:
             self.disk.write_atomic(path, self.epochs.encode())
             self.epochs.dirty = False
-
-
-def load_producers(snapshots: Snapshots, segments: list[Segment], end: int, now_ms: int = 0) -> ProducerStates:
-    """The newest snapshot at or below `end`, and what the batches of `segments` say from there to `end`."""
-    producers = ProducerStates()
-    found = snapshots.newest(end, now_ms)
-    offset = 0
-    if found is not None:
-        offset = found[0]
-        producers.load(found[1])
-    for segment in segments:
-        if segment.next_offset <= offset:
-            continue
-        position = segment.locate(offset)[0] if offset > segment.base_offset else 0
-        for _, header in segment.headers(position):
-            if offset <= header.base_offset < end:
-                producers.replay(header, now_ms)
-    return producers

@@ -35,6 +35,10 @@ class BatchReader:
             offset = 0
         return self._buffer[offset : offset + length]
 
+    def read(self, position: int, size: int) -> memoryview:
+        """The bytes of a batch that was checked."""
+        return self._view(position, size)
+
     def check(self, position: int) -> BatchHeader | str:
         """The header of the whole and undamaged batch at `position`, or what is wrong with it."""
         left = self._end - position

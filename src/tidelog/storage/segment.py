@@ -1,4 +1,4 @@
-"""One segment: a run of batches in a `.log` file, with its two sparse indexes.
+"""One segment: a run of batches in a `.log` file, with its two sparse indexes and its aborted transactions.
 
 A segment is either active (the last one, appended to) or sealed. Sealed segments hold no descriptor and no index in
 memory until they are read; `OpenSegments` bounds how many of them are open at a time. What an append leaves in the
@@ -24,35 +24,18 @@ from tidelog.storage.index import (
     OffsetIndex,
     TimeIndex,
 )
-from tidelog.storage.naming import INDEX, LOG, TIME_INDEX, offset_name
+from tidelog.storage.naming import INDEX, LOG, TIME_INDEX, TXN_INDEX, offset_name
 from tidelog.storage.open_segments import OpenSegments
+from tidelog.storage.transaction_index import SegmentTransactions
+from tidelog.storage.walk import walk
 from tidelog.wire.record_batch import HEADER_SIZE, LENGTH_OVERHEAD, MAGIC, BatchHeader, read_header
 
 NO_TIMESTAMP: Final = -1
 _UNKNOWN: Final = -2  # not looked up yet
 RECENT_BATCHES_MAX: Final = 512  # boundaries at the tail that are known without reading the file
 LOOKUP_CHUNK: Final = 8192  # one read spans an index interval, which ends in a batch header
-WALK_CHUNK: Final = 65536
 
 _LOOKUP: Final = Struct(">qi4xb6xi")  # of a batch header: base offset, length, magic, last offset delta
-
-
-def walk(file: File, position: int, end: int, chunk: int = WALK_CHUNK) -> Iterator[tuple[int, BatchHeader]]:
-    """Headers from `position` on, skipping over the records. Raises CorruptMessage where no batch can be."""
-    buffer = b""
-    start = position
-    while position < end:
-        if position + HEADER_SIZE > start + len(buffer):
-            buffer = file.read(position, min(chunk, end - position))
-            start = position
-            if len(buffer) < HEADER_SIZE:
-                raise CorruptMessage(f"{file.path}: incomplete batch header at {position}")
-        header = read_header(buffer, position - start)
-        size = header.size
-        if header.magic != MAGIC or size < HEADER_SIZE or size > end - position or header.last_offset_delta < 0:
-            raise CorruptMessage(f"{file.path}: no batch at {position}")
-        yield position, header
-        position += size
 
 
 class Segment:
@@ -76,6 +59,7 @@ class Segment:
         "recent",
         "sealed",
         "size",
+        "transactions",
     )
 
     def __init__(
@@ -100,6 +84,7 @@ class Segment:
         self._file: File | None = None
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
+        self.transactions = SegmentTransactions(disk, self.path_of(TXN_INDEX), base_offset)
 
     @classmethod
     def create(cls, disk: Disk, directory: str, base_offset: int, *, index_interval: int, now_ms: int) -> "Segment":
@@ -108,6 +93,7 @@ class Segment:
         if segment._file.size:
             segment._file.truncate(0)
         segment.start_indexes()
+        segment.transactions.start()
         return segment
 
     def __repr__(self) -> str:
@@ -128,6 +114,7 @@ class Segment:
         self._file = None
         self._offset_index = None
         self._time_index = None
+        self.transactions.release()
         del self.recent[:]
 
     def path_of(self, suffix: str) -> str:
@@ -173,7 +160,8 @@ class Segment:
     @property
     def index_bytes(self) -> int:
         """What the indexes take in memory now."""
-        size = 0 if self._offset_index is None else len(self._offset_index) * OFFSET_ENTRY_SIZE
+        size = self.transactions.index_bytes
+        size += 0 if self._offset_index is None else len(self._offset_index) * OFFSET_ENTRY_SIZE
         return size if self._time_index is None else size + len(self._time_index) * TIME_ENTRY_SIZE
 
     def rebuild_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
@@ -188,9 +176,10 @@ class Segment:
         self.rebuilt += [self.path_of(INDEX), self.path_of(TIME_INDEX)]
         return self.offset_index, self.time_index
 
-    def adopt(self, size: int, opened: OpenSegments) -> None:
-        """The file was written by somebody else and is complete: look at it when it is asked for."""
+    def adopt(self, size: int, transactions_size: int, opened: OpenSegments) -> None:
+        """The files were written by somebody else and are complete: look at them when they are asked for."""
         self.size = size
+        self.transactions.size = transactions_size
         self._max_timestamp = self._first_timestamp = _UNKNOWN if size else NO_TIMESTAMP
         self.sealed = True
         self.opened = opened
@@ -205,7 +194,7 @@ class Segment:
 
     def sync_indexes(self) -> None:
         """May run in a thread."""
-        for suffix in (INDEX, TIME_INDEX):
+        for suffix in (INDEX, TIME_INDEX, TXN_INDEX):
             with suppress(FileNotFoundError):  # retention may have been quicker
                 self.disk.open(self.path_of(suffix)).sync()
 
@@ -272,12 +261,14 @@ class Segment:
         for index in (self._offset_index, self._time_index):
             if index is not None:
                 index.write()
+        self.transactions.write()
 
     def truncate(self, position: int, next_offset: int) -> None:
         """Cut the log at a batch boundary, and the indexes with it."""
         self.file.truncate(position)
         self.size = position
         self.sealed = False
+        self.transactions.truncate(next_offset)
         self.resume(position)
         self.reach(next_offset)
         self.write_indexes()
@@ -370,6 +361,12 @@ class Segment:
             position += size
             expected = None
         return end, 0
+
+    def upper_bound(self, position: int) -> int:
+        """No batch before `position` reaches this offset. As near as the index knows, without reading the log."""
+        if position >= self.size:
+            return self.next_offset
+        return self.base_offset + self.offset_index.ceiling(position, self.next_offset - self.base_offset)
 
     def headers(self, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
         return walk(self.file, position, self.size)

@@ -12,22 +12,23 @@ from tidelog.storage.disk import Disk
 from tidelog.storage.naming import (
     CLEANED,
     DELETED,
-    INDEX,
     LOG,
     SEGMENT_FILES,
     SWAP,
-    TIME_INDEX,
     offset_name,
     parse_offset_name,
 )
-from tidelog.storage.segment import Segment, walk
+from tidelog.storage.segment import Segment
+from tidelog.storage.walk import walk
+
+_LOG_LAST = SEGMENT_FILES[::-1]
 
 
 def decide_swap(disk: Disk, directory: str, bases: Iterable[int], names: Iterable[str]) -> None:
     """All `.cleaned` files of `bases` become `.swap`; after this the replacement survives any crash."""
     present = set(names)
     for base in sorted(bases, reverse=True):
-        for suffix in (INDEX, TIME_INDEX, LOG):
+        for suffix in _LOG_LAST:
             name = offset_name(base, suffix)
             if name + CLEANED in present:
                 disk.rename(f"{directory}/{name}{CLEANED}", f"{directory}/{name}{SWAP}")
@@ -43,7 +44,7 @@ def set_aside(disk: Disk, directory: str, base: int) -> None:
 
 
 def install_swap(disk: Disk, directory: str, base: int) -> None:
-    for suffix in (INDEX, TIME_INDEX, LOG):
+    for suffix in _LOG_LAST:
         path = f"{directory}/{offset_name(base, suffix)}"
         if disk.exists(path + SWAP):
             disk.rename(path + SWAP, path)

@@ -47,8 +47,9 @@ _LEGACY_BATCH_MIN: Final = (
 )
 
 
-def check_batch(records: Records, config: TopicConfig, now_ms: int) -> BatchHeader:
-    """Exactly one batch that `config` accepts, or the error Kafka would answer. The order of checks is Kafka's too."""
+def check_batch(records: Records, config: TopicConfig, now_ms: int, *, sequenced: bool = True) -> BatchHeader:
+    """Exactly one batch that `config` accepts, or the error Kafka would answer. The order of checks is Kafka's too.
+    Only a coordinator's own batches may have a producer and no sequence."""
     header = _check_frame(records, config)
     attributes = header.attributes
     count = header.records_count
@@ -59,7 +60,7 @@ def check_batch(records: Records, config: TopicConfig, now_ms: int) -> BatchHead
     if attributes & CONTROL:
         raise InvalidRecord("clients may not write control records")
     if header.producer_id >= 0:
-        if header.base_sequence < 0 or header.producer_epoch < 0:
+        if (header.base_sequence < 0 and sequenced) or header.producer_epoch < 0:
             raise InvalidRecord(
                 f"producer {header.producer_id} sent epoch {header.producer_epoch}, sequence {header.base_sequence}"
             )
