@@ -1,8 +1,9 @@
 """Fetch: file slices from the log to the socket, untouched.
 
 Versions 4-18: sessions from 7, leader epochs from 9, zstd from 10, topic ids from 13. Long polls are parked once and
-woken by the append. Both isolation levels are served: nothing is ever aborted while there are no transactions. Not
-done: replica_id is ignored (followers come with the cluster); fetches are never redirected to another replica.
+woken by the append. Both isolation levels are served: read_committed ends at the last stable offset and is told which
+transactions were aborted. Not done: replica_id is ignored (followers come with the cluster); fetches are never
+redirected to another replica.
 """
 
 import asyncio
@@ -19,13 +20,15 @@ from tidelog.cluster.replica import Replica
 from tidelog.errors import ErrorCode, KafkaError, OffsetOutOfRange
 from tidelog.storage.log import Slice
 from tidelog.wire.fetch_fast import FetchedPartition, FetchedTopic, decode_fetch, encode_fetch_response
-from tidelog.wire.messages.data import EpochEndOffset, FetchPartition, FetchRequest
+from tidelog.wire.messages.data import AbortedTransaction, EpochEndOffset, FetchPartition, FetchRequest
 
 READ_COMMITTED = 1
 AT_ONCE = 2000
 """Partitions read before others get their turn: a few milliseconds' worth."""
 FIRST_VERSION_WITH_IDS = 13
 NOTHING_ABORTED: tuple[()] = ()
+
+Aborted = tuple[AbortedTransaction, ...] | None
 
 _new = tuple.__new__
 
@@ -101,7 +104,7 @@ class FetchHandler:
             results.extend(_failure(wish.partition, error.code) for wish in wishes)
             return
         count = len(replicas)
-        aborted = NOTHING_ABORTED if attempt.request.isolation_level == READ_COMMITTED else None
+        aborted: Aborted = NOTHING_ABORTED if attempt.request.isolation_level == READ_COMMITTED else None
         for wish in wishes:
             index = wish.partition
             if not 0 <= index < count:
@@ -223,9 +226,7 @@ def _is_plain(replica: Replica, wish: FetchPartition) -> bool:
     )
 
 
-def _read_one(
-    attempt: "Attempt", replica: Replica, wish: FetchPartition, aborted: tuple[()] | None
-) -> FetchedPartition:
+def _read_one(attempt: "Attempt", replica: Replica, wish: FetchPartition, aborted: Aborted) -> FetchedPartition:
     try:
         replica.check_epoch(wish.current_leader_epoch)
         diverging = _divergence(replica, wish) if wish.last_fetched_epoch >= 0 else None
@@ -234,7 +235,9 @@ def _read_one(
         limit = max(min(wish.partition_max_bytes, attempt.left), 0)
         if diverging is None and (limit > 0 or nothing_yet):
             # Only the first partition with data may exceed the limits, by one batch, so that a reader always gets on.
-            records = replica.read(wish.fetch_offset, limit, min_one=nothing_yet)
+            records = replica.read(wish.fetch_offset, limit, min_one=nothing_yet, committed=aborted is not None)
+            if aborted is not None and records.length:
+                aborted = _aborted_in(replica, wish.fetch_offset, records)
     except KafkaError as error:
         attempt.failed = True
         return _failure(wish.partition, error.code)
@@ -256,6 +259,13 @@ def _read_one(
         diverging_epoch=diverging,
         aborted_transactions=aborted,
         records=records,
+    )
+
+
+def _aborted_in(replica: Replica, offset: int, records: Slice) -> Aborted:
+    return tuple(
+        AbortedTransaction(producer_id=producer_id, first_offset=first_offset)
+        for producer_id, first_offset in replica.log.aborted_in(offset, records)
     )
 
 

@@ -1,5 +1,5 @@
-"""Looking inside this broker: DescribeLogDirs 1-5 (sizes and disk space), DescribeProducers 0 (idempotent
-producers).
+"""Looking inside this broker: DescribeLogDirs 1-5 (sizes and disk space), DescribeProducers 0 (idempotent and
+transactional producers, and where each one's open transaction began).
 """
 
 from collections.abc import Callable, Iterable

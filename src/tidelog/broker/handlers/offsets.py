@@ -1,7 +1,8 @@
 """Questions about offsets, and moving the start of a log.
 
-ListOffsets 1-11: earliest (-2), latest (-1), by time, max timestamp (-3, from 7), earliest local (-4, from 8). Tiered
-storage does not exist here, so -5 and -6 have no offset to give. OffsetForLeaderEpoch 2-4. DeleteRecords 0-2.
+ListOffsets 1-11: earliest (-2), latest (-1), by time, max timestamp (-3, from 7), earliest local (-4, from 8); for
+read_committed (from 2) the log ends at the last stable offset. Tiered storage does not exist here, so -5 and -6 have no
+offset to give. OffsetForLeaderEpoch 2-4. DeleteRecords 0-2.
 """
 
 from functools import partial
@@ -135,7 +136,7 @@ class OffsetsHandler:
             offset = watermark if asked.offset == HIGH_WATERMARK else asked.offset
             if not 0 <= offset <= watermark:
                 raise OffsetOutOfRange(offset, replica.log.start_offset, watermark)
-            replica.log.advance_start_offset(offset)
+            replica.advance_start_offset(offset)
         except KafkaError as error:
             return DeleteRecordsPartitionResult(partition_index=index, low_watermark=-1, error_code=error.code)
         return DeleteRecordsPartitionResult(partition_index=index, low_watermark=replica.log.start_offset)
