@@ -47,7 +47,7 @@ class Sim:
         self.settings = settings or TransactionSettings()
         self.new_producer_id = new_producer_id or count(1000).__next__
         self.shard_arguments = shard
-        self.shard = TransactionShard(self.settings, self.new_producer_id, lambda group: len(group), **shard)
+        self.shard = TransactionShard(self.settings, self.new_producer_id, len, **shard)
         self.log: list[Entry] = list(log or ())
         self.now_ms = now_ms
         self.answers: dict[int, Any] = {}
@@ -176,6 +176,16 @@ class Sim:
         response = self.ask(end(who, committed), 5)
         assert response.error_code == 0, ErrorCode(response.error_code).name
         return Identity(response.producer_id, response.producer_epoch)
+
+
+def at_epoch(epoch: int) -> Sim:
+    """A coordinator whose transactional id has used up that many epochs of producer id 900."""
+    aged = Transaction(
+        transactional_id=TXN, producer_id=900, producer_epoch=epoch, timeout_ms=TIMEOUT_MS, update_ms=START_MS
+    )
+    sim = Sim()
+    sim.run(lambda: Outcome(records=(aged.record(),)))
+    return sim.reloaded()
 
 
 # Requests -------------------------------------------------------------------------------------------------------------
