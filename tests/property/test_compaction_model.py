@@ -84,7 +84,7 @@ class LogOnDisk:
         for path in result.cleaned:
             Path(path).rename(path.removesuffix(".cleaned"))
         for path in self.directory.glob("*index.cleaned"):
-            assert str(path).replace("timeindex", "log").replace("index", "log") in result.cleaned
+            assert str(path.with_suffix("").with_suffix(".log.cleaned")) in result.cleaned
             path.rename(str(path).removesuffix(".cleaned"))
         self.segments = sorted(int(path.stem) for path in self.directory.glob("*.log"))
         assert not list(self.directory.glob("*.cleaned"))

@@ -10,9 +10,11 @@ from hashlib import blake2b
 from typing import Final
 
 from tidelog.errors import CorruptMessage
+from tidelog.storage.cleaned_transactions import Decisions, MarkersInUse
 from tidelog.storage.disk import Disk, File
 from tidelog.storage.index import OFFSET_ENTRY_SIZE, OffsetIndex, TimeIndex
-from tidelog.storage.naming import CLEANED, INDEX, LOG, TIME_INDEX, offset_name
+from tidelog.storage.naming import CLEANED, INDEX, LOG, TIME_INDEX, TXN_INDEX, offset_name
+from tidelog.storage.transaction_index import AbortedTransaction, SegmentTransactions
 from tidelog.wire.compression import compress
 from tidelog.wire.record_batch import (
     CODEC_MASK,
@@ -21,7 +23,6 @@ from tidelog.wire.record_batch import (
     HEADER_SIZE,
     LOG_APPEND_TIME,
     MAGIC,
-    TRANSACTIONAL,
     BatchHeader,
     crc_of,
     pack_batch,
@@ -102,14 +103,22 @@ class RecordFilter:
     now_ms: int
     delete_retention_ms: int
     last_offsets: dict[int, int]
+    decisions: Decisions
+    markers: MarkersInUse
     stats: CompactionStats
 
     def clean(self, header: BatchHeader, batch: memoryview) -> bytes | memoryview | None:
         """The batch to keep in place of `batch`: the same bytes, a smaller one, a bare header, or None."""
         stats = self.stats
-        if header.base_offset >= self.mapped_end or header.last_offset >= self.upper or header.attributes & CONTROL:
+        if header.attributes & CONTROL:
+            return self._clean_marker(header, batch)
+        self.markers.met_batch(header)
+        if header.base_offset >= self.mapped_end or header.last_offset >= self.upper:
             stats.batches_copied += 1
             return batch
+        if self.decisions.aborted(header):
+            stats.records_read += header.records_count
+            return self._emptied(header, batch)
         decoded = decode(header, batch)
         if decoded is None:
             stats.batches_undecodable += 1
@@ -120,18 +129,34 @@ class RecordFilter:
         stats.records_kept += len(kept)
         if not kept:
             return self._emptied(header, batch)
-        # Inside a transaction it is not known here whether a tombstone counts, so its clock does not start.
-        starts_clock = tombstones and not header.attributes & (HAS_DELETE_HORIZON | TRANSACTIONAL)
+        starts_clock = tombstones and not header.attributes & HAS_DELETE_HORIZON
         if len(kept) == len(spans) and not starts_clock:
             stats.batches_copied += 1
             return batch
         stats.batches_rewritten += 1
         return self._rewritten(header, payload, kept, starts_clock=starts_clock)
 
+    def _clean_marker(self, header: BatchHeader, batch: memoryview) -> bytes | memoryview | None:
+        if header.records_count == 0:
+            return None  # a marker once, kept for its offset at the end of a segment
+        in_use = self.markers.met_marker(header)
+        if in_use or header.last_offset >= self.mapped_end:
+            self.stats.batches_copied += 1
+            return batch
+        if not header.attributes & HAS_DELETE_HORIZON:
+            # The last batch of its transaction is gone: from now on it stays as long as a tombstone would.
+            decoded = decode(header, batch)
+            if decoded is not None:
+                self.stats.batches_rewritten += 1
+                return self._rewritten(header, *decoded, starts_clock=True)
+        elif header.base_timestamp <= self.now_ms:
+            return None
+        self.stats.batches_copied += 1
+        return batch
+
     def _survivors(self, header: BatchHeader, spans: list[RecordSpan]) -> tuple[list[RecordSpan], bool]:
         attributes, base_offset, mapped_end = header.attributes, header.base_offset, self.mapped_end
-        horizon_passed = bool(attributes & HAS_DELETE_HORIZON) and header.base_timestamp <= self.now_ms
-        drop_tombstones = horizon_passed and not attributes & TRANSACTIONAL
+        drop_tombstones = bool(attributes & HAS_DELETE_HORIZON) and header.base_timestamp <= self.now_ms
         latest = self.offsets.get
         kept: list[RecordSpan] = []
         tombstones = False
@@ -206,6 +231,9 @@ class CleanedSegment:
         self._file: File | None = None
         self._index = OffsetIndex(disk, f"{directory}/{offset_name(base_offset, INDEX + CLEANED)}")
         self._times = TimeIndex(disk, f"{directory}/{offset_name(base_offset, TIME_INDEX + CLEANED)}")
+        txn_path = f"{directory}/{offset_name(base_offset, TXN_INDEX + CLEANED)}"
+        self._transactions = SegmentTransactions(disk, txn_path, base_offset)
+        self._aborted: list[AbortedTransaction] = []
         self._interval = index_interval
         self._bytes_since_entry = 0
         self._newest = (-1, 0)
@@ -247,6 +275,10 @@ class CleanedSegment:
             if len(self._waiting) >= WRITE_CHUNK:
                 self._write(self._file)
 
+    def add_aborted(self, aborted: AbortedTransaction) -> None:
+        """Its marker was added."""
+        self._aborted.append(aborted)
+
     def drop(self, header: BatchHeader) -> None:
         if self._dropped is not None:
             self.change()
@@ -265,12 +297,13 @@ class CleanedSegment:
         self._times.append_if_newer(*self._newest)
         self._index.rewrite()
         self._times.rewrite()
+        self._transactions.replace(self._aborted)
         self._file.sync()
         self._file.close()
         return self.size
 
     def discard(self) -> None:
-        for path in (self.path, self._index.path, self._times.path):
+        for path in (self.path, self._index.path, self._times.path, self._transactions.path):
             self._disk.remove(path)
 
     def _write(self, file: File) -> None:

@@ -6,8 +6,8 @@ the segments from the log's start: a record stays if the map has no later one of
 `delete.retention.ms` longer, counted from the first rewrite that met them (KIP-534), so that a reader who started
 before still sees the deletion.
 
-Never touched: the active segment, anything at or beyond `upper`, control batches. Batches of transactions lose records
-that were overwritten since, but overwrite nothing themselves: whether they were aborted is not known here.
+Never touched: the active segment and anything at or beyond `upper`, where transactions may be undecided. Before it the
+records of aborted transactions are nobody's last word and go; see `cleaned_transactions`.
 
 Nothing is replaced here either. The result names the cleaned files, complete and synced, and the segments they stand
 for; `Log.swap_segments` puts them in place.
@@ -19,6 +19,7 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from tidelog.config import TopicConfig
+from tidelog.storage.cleaned_transactions import Decisions, MarkersInUse, read_aborted
 from tidelog.storage.cleaning import (
     DIGEST_SIZE,
     KEY_BYTES,
@@ -32,7 +33,7 @@ from tidelog.storage.cleaning import (
 from tidelog.storage.disk import Disk, File, RealDisk
 from tidelog.storage.index import MAX_RELATIVE_OFFSET
 from tidelog.storage.naming import CLEANED, LOG, offset_name
-from tidelog.wire.record_batch import CONTROL, TRANSACTIONAL
+from tidelog.wire.record_batch import CONTROL, BatchHeader
 
 DEDUPE_BUFFER_BYTES: Final = 128 << 20
 
@@ -74,7 +75,8 @@ def compact(disk: Disk, request: CompactionRequest, progress: Progress | None = 
     """Raises CorruptMessage, leaving no files, if a batch no longer matches its checksum."""
     _remove_leftovers(disk, request.directory)
     stats = CompactionStats()
-    offsets, mapped_end = map_keys(disk, request)
+    decisions = Decisions(read_aborted(disk, request.directory))
+    offsets, mapped_end = map_keys(disk, request, decisions)
     stats.keys = len(offsets)
     records = RecordFilter(
         offsets=offsets,
@@ -83,6 +85,8 @@ def compact(disk: Disk, request: CompactionRequest, progress: Progress | None = 
         now_ms=request.now_ms,
         delete_retention_ms=request.config.delete_retention_ms,
         last_offsets=dict(request.last_offsets),
+        decisions=decisions,
+        markers=MarkersInUse(),
         stats=stats,
     )
     rewrite = _Rewrite(disk, request, records)
@@ -107,7 +111,7 @@ def _remove_leftovers(disk: Disk, directory: str) -> None:
             disk.remove(f"{directory}/{name}")
 
 
-def map_keys(disk: Disk, request: CompactionRequest) -> tuple[dict[bytes, int], int]:
+def map_keys(disk: Disk, request: CompactionRequest, decisions: Decisions) -> tuple[dict[bytes, int], int]:
     """Key digest to last offset over the dirty part, and where the map ends: at `upper`, or before when it is full."""
     offsets: dict[bytes, int] = {}
     limit = max(1, request.dedupe_buffer_bytes // KEY_BYTES)
@@ -118,7 +122,7 @@ def map_keys(disk: Disk, request: CompactionRequest) -> tuple[dict[bytes, int], 
         for header, batch in read_batches(file, request.first_dirty):
             if header.last_offset >= request.upper:
                 return offsets, min(request.upper, header.base_offset)
-            if header.attributes & (CONTROL | TRANSACTIONAL):
+            if header.attributes & CONTROL or decisions.aborted(header):
                 continue
             decoded = decode(header, batch)
             for _, _, delta, _, key, _ in decoded[1] if decoded is not None else ():
@@ -169,7 +173,14 @@ class _Rewrite:
                 output.drop(header)
             else:
                 output.add(kept, original=kept is batch)
+                self._keep_aborted(output, header)
         stats.bytes_read += source.size
+
+    def _keep_aborted(self, output: CleanedSegment, header: BatchHeader) -> None:
+        """While a marker is there, so is what it aborted: readers may still meet an emptied batch of it."""
+        aborted = self._records.decisions.by_marker.get(header.last_offset) if header.attributes & CONTROL else None
+        if aborted is not None:
+            output.add_aborted(aborted)
 
     def finish(self) -> tuple[tuple[int, ...], tuple[str, ...]]:
         """Segments to replace, without gaps, and the files that do it."""
@@ -218,6 +229,7 @@ class _Rewrite:
         source = self._disk.open(_log_path(self._request, base_offset))
         output = self._create(source, base_offset)
         output.change()
-        for _, batch in read_batches(source):
+        for header, batch in read_batches(source):
             output.add(batch, original=True)
+            self._keep_aborted(output, header)
         self._records.stats.bytes_written += output.finish()

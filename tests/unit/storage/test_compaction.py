@@ -17,10 +17,8 @@ from tidelog.storage.log import Log
 from tidelog.storage.segment import Segment
 from tidelog.wire.compression import Codec
 from tidelog.wire.record_batch import (
-    CONTROL,
     HAS_DELETE_HORIZON,
     LOG_APPEND_TIME,
-    TRANSACTIONAL,
     Record,
     build_batch,
     iter_batches,
@@ -237,29 +235,6 @@ def test_append_times_survive_the_start_of_the_clock(tmp_path: Path) -> None:
     ((header, found),) = iter_batches(partition.after(partition.compact()))
     assert header.attributes & LOG_APPEND_TIME
     assert [record.timestamp for record in iter_records(found)] == [NOW - 5]
-
-
-def test_control_batches_stay(tmp_path: Path) -> None:
-    marker = batch(1, (b"\x00\x00\x00\x01", b"\x00" * 6), attributes=CONTROL | TRANSACTIONAL, producer_id=1)
-    partition = Partition(tmp_path, [batch(0, (b"a", b"1")), marker], [batch(2, (b"a", b"2"))])
-    assert marker in partition.after(partition.compact())
-
-
-def test_transactions_overwrite_nothing_but_can_be_overwritten(tmp_path: Path) -> None:
-    def inside(base: int, *bodies: tuple[bytes, bytes | None]) -> bytes:
-        return batch(base, *bodies, attributes=TRANSACTIONAL, producer_id=1, producer_epoch=0, base_sequence=base)
-
-    partition = Partition(
-        tmp_path,
-        [batch(0, (b"a", b"1"), (b"b", b"1"))],
-        [inside(2, (b"a", b"maybe aborted"), (b"b", None), (b"c", b"1"))],
-        [batch(5, (b"c", b"2"))],
-    )
-    data = partition.after(partition.compact())
-    assert [offset for offset, _, _ in contents(data)] == [0, 1, 2, 3, 5]
-    partition.path(2).write_bytes(inside(2, (b"a", b"maybe aborted"), (b"b", None)))
-    later = partition.after(partition.compact(now_ms=NOW + 100 * DAY))
-    assert (3, b"b", None) in contents(later), "its value at offset 1 would come back"
 
 
 def test_a_producers_last_batch_survives_as_a_header(tmp_path: Path) -> None:
