@@ -12,6 +12,7 @@ from tidelog.cli.cluster import TIMEOUT_SECONDS, Cluster
 from tidelog.cli.options import DEFAULT_BOOTSTRAP, BootstrapOption, Output, OutputOption, PropertyOption
 from tidelog.cli.output import note, print_json, print_table
 from tidelog.cli.problems import Problem
+from tidelog.cli.render import shown
 
 if TYPE_CHECKING:
     from tidelog.cli.group_report import LagTables
@@ -51,7 +52,7 @@ def list_(
     if output is Output.JSON:
         print_json(groups)
     elif groups:
-        print_table(("GROUP", "TYPE", "STATE"), [(each.group, each.type, each.state) for each in groups])
+        print_table(("GROUP", "TYPE", "STATE"), [(shown(each.group), each.type, each.state) for each in groups])
     else:
         print("no groups of that kind" if state or type_ else "no groups yet")
 
@@ -96,10 +97,17 @@ def members(
         return
     columns = ("MEMBER", "CLIENT", "HOST", "INSTANCE", "PARTITIONS", "LAG", "ASSIGNMENT")
     rows = [
-        (one.member_id, one.client_id, one.host, one.instance_id, len(one.partitions), one.lag_records,
-         short_partitions(one.partitions))
+        (
+            shown(one.member_id),
+            shown(one.client_id),
+            one.host,
+            one.instance_id and shown(one.instance_id),
+            len(one.partitions),
+            one.lag_records,
+            short_partitions(one.partitions),
+        )
         for one in report.members
-    ]  # fmt: skip
+    ]
     print_table(columns, rows, right=frozenset({"PARTITIONS", "LAG"}))
 
 

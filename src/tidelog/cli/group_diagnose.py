@@ -8,20 +8,26 @@ import typer
 from tidelog.cli.cluster import Cluster
 from tidelog.cli.options import DEFAULT_BOOTSTRAP, BootstrapOption, Output, OutputOption, PropertyOption
 from tidelog.cli.output import count, print_json
+from tidelog.cli.render import shown
 
 if TYPE_CHECKING:
     from tidelog.groups.diagnosis import Diagnosis, Finding
     from tidelog.groups.diagnosis_facts import GroupFacts
     from tidelog.observe.observer import Observer
 
-SECONDS: Final = 3.0
+WATCH_SECONDS_MIN: Final = 3.0
+SPAN_SECONDS: Final = 10.0
+"""Clients commit every five seconds unless told otherwise: less shows pauses between commits, not a pace."""
 MARKS: Final = {0: "ok", 1: "warning", 2: "CRITICAL"}
 
 
 def diagnose(
     group: Annotated[str, typer.Argument(metavar="GROUP", help="The group's id.")],
     *,
-    seconds: Annotated[float, typer.Option("--seconds", min=0, help="How long to watch offsets move.")] = SECONDS,
+    seconds: Annotated[
+        float | None,
+        typer.Option("--seconds", min=0, help="How long to watch; 3 to 10 if not said, by what the coordinator knows."),
+    ] = None,
     bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
     properties: PropertyOption = None,
     output: OutputOption = Output.TEXT,
@@ -47,7 +53,12 @@ def diagnose(
         raise typer.Exit(1)
 
 
-def _watch(observer: "Observer", group: str, seconds: float) -> None:
+def _watch(observer: "Observer", group: str, seconds: float | None) -> None:
+    observer.look()
+    if seconds is None:
+        seconds = max(SPAN_SECONDS - observer.span_seconds, WATCH_SECONDS_MIN)
+    if not seconds:
+        return
     if not sys.stderr.isatty():
         observer.watch(seconds)
         return
@@ -108,8 +119,6 @@ def _print(diagnosis: "Diagnosis", facts: "GroupFacts", observer: "Observer") ->
 
 
 def _print_finding(finding: "Finding") -> None:
-    from tidelog.cli.group_timeline_view import shown
-
     print(f"{MARKS[finding.severity]}: {finding.kind.value}: {shown(finding.summary)}")
     evidence = ", ".join(f"{name} {value}" for name, value in finding.evidence.items())
     if evidence:

@@ -11,6 +11,7 @@ import msgspec
 from tidelog.cli.cluster import Cluster
 from tidelog.cli.group_problems import existing
 from tidelog.cli.output import count, print_table
+from tidelog.cli.render import shown
 from tidelog.groups.diagnosis_facts import GroupFacts, Lag, group_lag, partition_lag
 from tidelog.observe.group import GroupView, list_groups
 from tidelog.observe.observer import Observer
@@ -200,7 +201,7 @@ def print_partitions(rows: Iterable[PartitionReport]) -> None:
             one.lag_records,
             seconds(one.lag_seconds),
             trend(one.trend_per_s),
-            one.client_id,
+            one.client_id and shown(one.client_id),
             one.host,
         )
         for one in rows
@@ -211,7 +212,7 @@ def print_partitions(rows: Iterable[PartitionReport]) -> None:
 def print_summaries(rows: Iterable[Summary]) -> None:
     columns = ("GROUP", "STATE", "MEMBERS", "LAG", "BEHIND", "TREND")
     cells = [
-        (one.group, one.state, one.members, one.lag_records, seconds(one.lag_seconds), trend(one.trend_per_s))
+        (shown(one.group), one.state, one.members, one.lag_records, seconds(one.lag_seconds), trend(one.trend_per_s))
         for one in rows
     ]
     print_table(columns, cells, right=frozenset(columns) - {"GROUP", "STATE"})

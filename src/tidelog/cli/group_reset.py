@@ -79,7 +79,10 @@ def reset(
     if partition and len(topic or ()) != 1:
         raise typer.BadParameter("--partition needs exactly one --topic")
     cluster = Cluster.dial(bootstrap, properties)
-    partitions = sorted(target.given) or _partitions(cluster, group, topic, partition)
+    if from_csv is not None:
+        partitions = _given(cluster, target)
+    else:
+        partitions = _partitions(cluster, group, topic, partition)
     changes = _plan(cluster, group, target, partitions)
     _carry_out(cluster, group, changes, dry_run=dry_run, force=force, output=output, export=export_csv)
 
@@ -153,7 +156,6 @@ def _target(
 def _partitions(
     cluster: Cluster, group: str, topics: list[str] | None, only: list[int] | None
 ) -> "list[TopicPartition]":
-    from tidelog.ids import TopicPartition
     from tidelog.observe.group import committed_offsets
 
     if topics is None:
@@ -161,13 +163,24 @@ def _partitions(
         if not committed:
             raise Problem(f"{group} has committed nothing yet", "name what to reset with --topic")
         return committed
+    return [each for topic in topics for each in _of_topic(cluster, topic, only)]
+
+
+def _given(cluster: Cluster, target: "Target") -> "list[TopicPartition]":
     found = []
-    for topic in topics:
-        there = sorted(cluster.topics(topic).topics[topic].partitions)
-        for missing in set(only or ()) - set(there):
-            raise Problem(f"{topic} has no partition {missing}", f"it has {count(len(there), 'partition')}, from 0")
-        found += [TopicPartition(topic, each) for each in there if not only or each in only]
+    for topic in sorted({each.topic for each in target.given}):
+        found += _of_topic(cluster, topic, [each.partition for each in target.given if each.topic == topic])
     return found
+
+
+def _of_topic(cluster: Cluster, topic: str, only: list[int] | None) -> "list[TopicPartition]":
+    """All its partitions, or these. They must be there, and so must the topic."""
+    from tidelog.ids import TopicPartition
+
+    there = sorted(cluster.topics(topic).topics[topic].partitions)
+    for missing in sorted(set(only or ()) - set(there)):
+        raise Problem(f"{topic} has no partition {missing}", f"it has {count(len(there), 'partition')}, from 0")
+    return [TopicPartition(topic, each) for each in there if not only or each in only]
 
 
 def _plan(cluster: Cluster, group: str, target: "Target", partitions: "list[TopicPartition]") -> "list[Change]":
@@ -178,7 +191,7 @@ def _plan(cluster: Cluster, group: str, target: "Target", partitions: "list[Topi
     starts, ends = start_offsets(cluster, partitions), end_offsets(cluster, partitions)
     for each in partitions:
         if each not in starts or each not in ends:
-            raise Problem(f"there is no partition {each} at {cluster.bootstrap}", "`tidelog topic list` shows topics")
+            raise Problem(f"partition {each} has no leader at {cluster.bootstrap}", "try again when its broker is back")
     committed = committed_offsets(cluster, group)
     at_time = offsets_at(cluster, partitions, target.number) if target.to is To.TIME else {}
     return plan(

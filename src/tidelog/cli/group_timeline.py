@@ -56,7 +56,8 @@ def timeline(
 
 
 def _print(insight: "GroupInsight", events: "list[GroupEvent]") -> None:
-    from tidelog.cli.group_timeline_view import LEGEND, clock, draw, shown, why
+    from tidelog.cli.group_timeline_view import LEGEND, clock, draw, why
+    from tidelog.cli.render import shown
 
     print(
         f"{insight.group_id}: {insight.state}, {'epoch' if insight.type == 'consumer' else 'generation'} "

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from tidelog.cli.render import printable
+from tidelog.cli.render import shown
 from tidelog.groups.history import EventKind, GroupEvent
 
 LANES_MAX: Final = 32
@@ -158,11 +158,6 @@ def _lane(lane: Iterable[Stay], scale: _Scale) -> str:
 def _label(stay: Stay) -> str:
     name = shown(stay.client_id or stay.member_id)
     return name if len(name) <= _LABEL_MAX else name[: _LABEL_MAX - 1] + "…"
-
-
-def shown(text: str) -> str:
-    """Client ids and reasons are somebody else's words: nothing in them may steer a terminal."""
-    return printable(text.encode())
 
 
 def clock(at_ms: int) -> str:

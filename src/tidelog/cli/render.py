@@ -10,6 +10,11 @@ def printable(data: bytes | None) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
+def shown(text: str) -> str:
+    """Client ids, group names and reasons are somebody else's words as well."""
+    return printable(text.encode("utf-8", "backslashreplace"))
+
+
 def json_bytes(data: bytes | None) -> object:
     """Text as a string; anything else as {"base64": …}: no byte is lost, and neither is mistaken for the other."""
     if data is None:

@@ -31,7 +31,7 @@ Progress = Callable[[float], None]
 
 
 class Observer:
-    """Raises GroupIdNotFound, at the first look, for a group that no coordinator knows and that has no offsets."""
+    """A look at a group that no coordinator knows, and that has no offsets, raises GroupIdNotFound."""
 
     def __init__(self, kafka: Kafka, group_id: str) -> None:
         self._kafka = kafka
@@ -60,16 +60,17 @@ class Observer:
     def look(self) -> GroupView:
         """One more sample of every partition the group owns or has committed to."""
         self.view = view = describe_group(self._kafka, self._group_id)
-        committed = committed_offsets(self._kafka, self._group_id)
         if self._memory is None:
-            if not committed and not view.is_live and view.state == "Dead":
-                raise GroupIdNotFound(self._group_id)
+            # Before the first sample of our own, which would otherwise be younger and yet know less.
             self._remember(memory.ask(self._kafka, view.coordinator, self._group_id))
+        committed = committed_offsets(self._kafka, self._group_id)
+        at_ms = self.now_ms
+        if not committed and view.state == "Dead":
+            raise GroupIdNotFound(self._group_id)
         owned = {partition for member in view.members for partition in member.partitions}
         partitions = sorted(owned | committed.keys())
         self._starts = start_offsets(self._kafka, partitions)
         ends = end_offsets(self._kafka, partitions)
-        at_ms = self.now_ms
         # Partitions of deleted topics have no end, and nobody can lag behind it.
         self._live = {
             partition: self._live.get(partition, deque(maxlen=LIVE_SAMPLES_MAX))
@@ -90,10 +91,15 @@ class Observer:
             time.sleep(min(SAMPLE_SECONDS, seconds - over))
             self.look()
 
+    @property
+    def span_seconds(self) -> float:
+        """Between the oldest and the youngest sample, of the partition that is known for the shortest time."""
+        spans = [samples[-1].at_ms - samples[0].at_ms for samples in map(self._samples, self._live)]
+        return min(spans, default=0) / 1000
+
     def knows_pace(self) -> bool:
         """Whether samples so far are far enough apart to tell a rate."""
-        spans = [samples[-1].at_ms - samples[0].at_ms for samples in map(self._samples, self._live)]
-        return not spans or max(spans) >= RATE_WINDOW_MIN_MS
+        return not self._live or self.span_seconds * 1000 >= RATE_WINDOW_MIN_MS
 
     def facts(self, *, retention: bool = False) -> GroupFacts:
         """All there is to know after the looks so far; `retention` also asks what will be deleted when."""

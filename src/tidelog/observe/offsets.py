@@ -34,12 +34,14 @@ def _ask(kafka: Kafka, specs: Mapping[TopicPartition, Any]) -> dict[TopicPartiti
     if not specs:
         return {}
     found = {}
+    # A partition may be gone since it was listed, or be without a leader for now.
+    absent = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "LEADER_NOT_AVAILABLE")
     answers = kafka.admin.list_offsets({Theirs(*partition): spec for partition, spec in specs.items()})
     for where, answer in answers.items():
         try:
             offset = answer.result(TIMEOUT_SECONDS).offset
         except KafkaException as refused:
-            if refused.args[0].name() in ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"):
+            if refused.args[0].name() in absent:
                 continue
             raise
         if offset >= 0:

@@ -13,6 +13,7 @@ def diagnose(
 ) -> Diagnosis:
     """Findings are worst first; a calm group has one of kind `nothing_wrong`.
 
+    Where the coordinator keeps no samples, watch for ten seconds or more: clients commit every five by default.
     `properties` are librdkafka's client settings. Raises a `tidelog.errors.KafkaError` if there is no such group.
     """
     observer = Observer(Clients(bootstrap, properties), group)
