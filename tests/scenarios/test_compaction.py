@@ -179,7 +179,7 @@ def test_kill_9_during_compaction_loses_nothing(tmp_path: Path) -> None:
     with Server(tmp_path, settings=EAGER) as server:
         with server.connect() as connection:
             kit.create_topic(connection, "survivor", **SMALL)
-        for _ in range(6):
+        for _ in range(4):
             deadline = time.monotonic() + dice.uniform(0.2, 0.5)
             with server.connect() as connection:
                 while time.monotonic() < deadline:
