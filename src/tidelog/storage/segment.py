@@ -261,7 +261,8 @@ class Segment:
         for index in (self._offset_index, self._time_index):
             if index is not None:
                 index.write()
-        self.transactions.write()
+        if self.size:
+            self.transactions.write()
 
     def truncate(self, position: int, next_offset: int) -> None:
         """Cut the log at a batch boundary, and the indexes with it."""
