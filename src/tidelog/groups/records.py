@@ -6,6 +6,7 @@ missing value deletes. Values are written in the version that Kafka 4.x writes a
 
 import struct
 from collections.abc import Mapping
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Annotated, Final, NamedTuple
 
@@ -261,7 +262,32 @@ class GroupRecord(NamedTuple):
     """None deletes whatever `key` names."""
 
 
+_COMMIT_VALUE: Final = struct.Struct(">hqiBq").pack  # version, offset, leader epoch, empty metadata, commit timestamp
+_TOPIC_ID_TAG: Final = b"\x01\x00\x10"  # one tag: number 0, 16 bytes
+
+
+@lru_cache(maxsize=4096)
+def _commit_key_start(group: str, topic: str) -> bytes:
+    """All of a commit's key but the partition: the same for every commit of a group to a topic."""
+    kind = _BY_KEY[OffsetCommitKey]
+    return (_I16.pack(kind.number) + encode(OffsetCommitKey(group=group, topic=topic, partition=0), 0))[:-4]
+
+
+def _encode_commit(key: OffsetCommitKey, value: OffsetCommitValue) -> tuple[bytes, bytes]:
+    """The record that is written more often than all others together, without the tables' detour. Equal to them."""
+    start = _COMMIT_VALUE(_BY_KEY[OffsetCommitKey].version, value.offset, value.leader_epoch, 1, value.commit_timestamp)
+    tags = b"\x00" if value.topic_id == NO_TOPIC_ID else _TOPIC_ID_TAG + value.topic_id.bytes
+    return _commit_key_start(key.group, key.topic) + key.partition.to_bytes(4, "big", signed=True), start + tags
+
+
 def encode_record(record: GroupRecord) -> tuple[bytes, bytes | None]:
+    commit = record.value
+    if isinstance(commit, OffsetCommitValue) and not commit.metadata and commit.expire_timestamp == -1:
+        return _encode_commit(record.key, commit)  # type: ignore[arg-type]  # its key goes with it
+    return encode_by_table(record)
+
+
+def encode_by_table(record: GroupRecord) -> tuple[bytes, bytes | None]:
     kind = _BY_KEY[type(record.key)]
     key = _I16.pack(kind.number) + encode(record.key, 0)
     value = record.value

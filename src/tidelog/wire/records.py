@@ -189,6 +189,16 @@ def shift_timestamp(data: bytes, start: int, end: int, shift: int) -> bytes:
 
 def append_record(payload: bytearray, record: Record, offset_delta: int, timestamp_delta: int) -> None:
     key, value, headers = record.key, record.value, record.headers
+    if key is not None and value is not None and not headers and timestamp_delta >= 0:
+        try:  # all numbers small: what coordinators write thousands of times a second
+            lengths = _SMALL[len(key)], _SMALL[len(value)]
+            body = b"".join(
+                (b"\0", _SMALL[timestamp_delta], _SMALL[offset_delta], lengths[0], key, lengths[1], value, b"\0")
+            )
+            payload += _SMALL[len(body)] + body
+            return
+        except IndexError:
+            pass
     parts = [
         b"\x00",
         encode_varint(timestamp_delta),
