@@ -1,6 +1,8 @@
 """When the machine runs out of something, what works goes on working, and the rest works again afterwards."""
 
 import resource
+import socket
+import struct
 import time
 from pathlib import Path
 
@@ -83,6 +85,22 @@ def test_a_sync_that_finds_no_descriptor_waits_and_costs_nothing(tmp_path: Path)
         kit.create_topic(connection, "and-topics-too")
         stored = kit.values(kit.read_all(connection, "patient"))
         assert len(stored) == 5 + codes.count(0)
+
+
+def test_many_promises_of_large_frames_take_little_memory(tmp_path: Path) -> None:
+    """Eight bytes each, promising megabytes. Those who keep their promise are served meanwhile."""
+    with Server(tmp_path) as server, server.connect() as connection:
+        kit.create_topic(connection, "served")
+        before = server.rss_mb
+        promises = [socket.create_connection(("127.0.0.1", server.port), 10) for _ in range(150)]
+        for each in promises:
+            each.sendall(struct.pack(">ihh", 4 << 20, 3, 5))
+        for _ in range(3):
+            kit.store(connection, "served", b"x" * 900_000)
+        assert len(kit.read_all(connection, "served")) == 3
+        assert server.rss_mb - before < 150
+        for each in promises:
+            each.close()
 
 
 def test_max_connections(tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ from typing import Final
 SHARED: Final = 64 * 1024
 GRANT: Final = 4 * 1024 * 1024
 """Room given to a frame on its word alone. Beyond it, room grows only as fast as bytes really arrive."""
+GRANTED_MAX: Final = 64 * 1024 * 1024
+"""Of all connections together. A word costs eight bytes, so a thousand of them must not be worth gigabytes."""
 KEEP: Final = 8
 """Buffers kept for reuse: enough for the connections that can make progress at once."""
 
@@ -14,9 +16,15 @@ class BufferPool:
         self.shared = bytearray(SHARED)
         """Where every read begins. Whoever needs bytes for longer than one turn of the loop copies them out."""
         self._free: list[bytearray] = []
+        self._lent = 0
 
     def take(self, wanted: int, *, received: int) -> bytearray:
-        size = max(min(wanted, max(GRANT, 2 * received)), received + 1)
+        on_its_word = GRANT if self._lent + min(wanted, GRANT) <= GRANTED_MAX else SHARED
+        buffer = self._find(max(min(wanted, max(on_its_word, 2 * received)), received + 1))
+        self._lent += len(buffer)
+        return buffer
+
+    def _find(self, size: int) -> bytearray:
         for index, buffer in enumerate(self._free):
             if len(buffer) >= size:
                 return self._free.pop(index)
@@ -25,5 +33,8 @@ class BufferPool:
         return bytearray(size)
 
     def give_back(self, buffer: bytearray) -> None:
+        if buffer is self.shared:
+            return
+        self._lent -= len(buffer)
         if SHARED < len(buffer) <= GRANT and len(self._free) < KEEP:
             self._free.append(buffer)
