@@ -9,7 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 from tests.peers.cli_cases import Cli
-from tests.peers.group_cli_cases import GroupCliCases, Worker, commit, kinds, until, write
+from tests.peers.group_cli_cases import GroupCliCases, kinds
+from tests.peers.group_workers import Worker, commit, until, write
 
 from tidelog.client.connection import Connection
 from tidelog.testing import Broker

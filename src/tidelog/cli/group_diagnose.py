@@ -105,8 +105,7 @@ def _json(diagnosis: "Diagnosis", observer: "Observer") -> dict[str, object]:
 def _print(diagnosis: "Diagnosis", facts: "GroupFacts", observer: "Observer") -> None:
     from tidelog.cli.group_report import print_lag, summary
 
-    assert observer.view is not None  # it was watched
-    view = observer.view
+    view = observer.view or observer.look()
     print(f"{view.group_id}: {view.state}, {view.type}, {count(len(view.members), 'member')}")
     print_lag(summary(view, facts))
     for finding in diagnosis.findings:
