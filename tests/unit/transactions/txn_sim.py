@@ -8,7 +8,7 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any
 
-from tidelog.coordination import EFFECT, Outcome, Producer, Released, Runtime
+from tidelog.coordination import EFFECT, NOBODY, Outcome, Producer, Released, Runtime
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition
 from tidelog.transactions.context import Context, Markers, TransactionSettings
@@ -99,10 +99,14 @@ class Sim:
         version = spec_of(type(request)).max if version is None else version
         self._versions[waiter] = version
         context = Context(version, waiter, connection)
-        self._take(
-            self.runtime.run(waiter, lambda: self.shard.handle(request, context, self.now_ms), monotonic_ms=self.now_ms)
-        )
+        self.run(lambda: self.shard.handle(request, context, self.now_ms), waiter)
         return waiter
+
+    def report(self, markers: Markers) -> int:
+        """They are written. Who waits to hear that this was taken down."""
+        self._last_waiter += 1
+        self.run(lambda: self.shard.markers_written(markers, self.now_ms), self._last_waiter)
+        return self._last_waiter
 
     def ask(self, request: Message, version: int | None = None, connection: int = 0) -> Any:
         """For what is answered at once."""
@@ -121,8 +125,8 @@ class Sim:
         for each in written:
             self.run(lambda each=each: self.shard.markers_written(each, self.now_ms))
 
-    def run(self, decide: Callable[[], Outcome[Any, TransactionRecord]]) -> None:
-        self._take(self.runtime.run(-1, decide, monotonic_ms=self.now_ms))
+    def run(self, decide: Callable[[], Outcome[Any, TransactionRecord]], waiter: int = NOBODY) -> None:
+        self._take(self.runtime.run(waiter, decide, monotonic_ms=self.now_ms))
 
     def release(self) -> None:
         self.holding = False
