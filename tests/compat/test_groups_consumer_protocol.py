@@ -134,7 +134,7 @@ def test_commits_and_going_on(groups: str, make_group_topic: MakeTopic) -> None:
     for values in (range(60), range(60, 120)):
         send(groups, topic, PARTITIONS, values)
         with ConfluentMember(groups, group, [topic], options) as member:
-            wait_for(lambda: len(member.reads) >= 60, "60 records")  # noqa: B023
+            wait_for(lambda: len(member.reads) >= 60, "60 records")
             assert numbers([member]) == list(values)
             place = confluent_kafka.TopicPartition(topic, 0, member.reads[-1].offset, metadata="by hand")
             member.do(lambda c: c.commit(offsets=[place], asynchronous=False))  # noqa: B023

@@ -1,4 +1,4 @@
-"""The programs a newcomer types first, in the shape the tutorials give them: subscribe, poll, close; nothing is tuned."""
+"""The programs a newcomer types first, as the tutorials print them: subscribe, poll, close; nothing is tuned."""
 
 import asyncio
 import json
