@@ -2,11 +2,11 @@
 
 import os
 import re
+import resource
 import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -225,15 +225,18 @@ def test_a_misspelt_setting_in_the_file_is_named_with_its_line(tmp_path: Path) -
 
 
 class TestTestingBroker:
-    def test_it_starts_about_as_fast_as_python_itself(self) -> None:
+    def test_it_costs_little_more_than_python_itself(self) -> None:
+        """In CPU time, which a busy machine does not stretch."""
+
         def seconds(code: str) -> float:
-            began = time.perf_counter()
+            before = resource.getrusage(resource.RUSAGE_CHILDREN)
             subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
-            return time.perf_counter() - began
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
         bare = min(seconds("import asyncio, socket, json") for _ in range(3))
         whole = min(seconds("from tidelog.testing import Broker\nwith Broker(): pass") for _ in range(3))
-        assert whole < 8 * bare + 0.5, f"{whole:.2f} s; python with a few imports needs {bare:.2f} s"
+        assert whole < 10 * bare, f"{whole:.2f} s; python with a few imports needs {bare:.2f} s"
 
     def test_nothing_is_left_behind(self) -> None:
         with Broker() as broker:
