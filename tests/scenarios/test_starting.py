@@ -176,6 +176,21 @@ class TestRefusals:
             assert "damaged" in said
         assert len(list(tmp_path.glob("t-*"))) == 6
 
+    @pytest.mark.parametrize("byte", [0, 3, 7])
+    def test_not_because_of_a_flipped_offset_in_a_topic(self, tmp_path: Path, byte: int) -> None:
+        """Offsets are outside the checksum, and after a clean stop nothing is scanned. Other topics are served."""
+        with kit.broker_at(tmp_path) as connection:
+            for name in ("hit", "other"):
+                kit.create_topic(connection, name)
+                for number in range(3):
+                    kit.store(connection, name, b"%d" % number)
+        log = tmp_path / "hit-0" / f"{0:020}.log"
+        data = bytearray(log.read_bytes())
+        data[len(data) // 3 + byte] ^= 0x40
+        log.write_bytes(data)
+        with kit.broker_at(tmp_path) as connection:
+            assert kit.values(kit.read_all(connection, "other")) == [b"0", b"1", b"2"]
+
     def test_a_directory_that_cannot_be(self, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("not a directory")
         assert "file" in refusal("-d", str(tmp_path / "file" / "data"), "-p", "0")

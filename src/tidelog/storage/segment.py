@@ -296,6 +296,9 @@ class Segment:
         del self.recent[:]
         self.next_offset = self.base_offset
         for at, header in walk(self.file, start, position):
+            # Offsets are outside the checksum, and nothing else looks at these batches after a clean stop.
+            if header.base_offset < self.next_offset or header.last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
+                raise CorruptMessage(f"{self.path}: the batch at {at} cannot have offset {header.base_offset}")
             self.note(header.base_offset, header.last_offset, header.max_timestamp, at, header.size)
 
     # -- reading ---------------------------------------------------------------------------------------------------
