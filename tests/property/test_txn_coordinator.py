@@ -31,15 +31,19 @@ STEPS = 250
 SEEDS_FOR_A_BUG = 600
 
 
-def run(seed: int) -> None:
+KNOWN = ((13096, 600),)
+"""Seeds and steps that found something once."""
+
+
+def run(seed: int, steps: int = STEPS) -> None:
     world = World(seed)
     try:
-        for _ in range(STEPS):
+        for _ in range(steps):
             world.step()
         world.heal()
         world.check_new_life()
     except BaseException as error:
-        error.add_note(f"run({seed}) repeats this")
+        error.add_note(f"run({seed}, {steps}) repeats this")
         raise
 
 
@@ -47,6 +51,11 @@ def run(seed: int) -> None:
 def test_random_lives(part: int) -> None:
     for seed in range(part, SEEDS, 4):
         run(seed)
+
+
+@pytest.mark.parametrize(("seed", "steps"), KNOWN)
+def test_lives_that_went_wrong_once(seed: int, steps: int) -> None:
+    run(seed, steps)
 
 
 # Planted bugs ---------------------------------------------------------------------------------------------------------

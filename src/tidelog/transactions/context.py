@@ -55,7 +55,7 @@ class Memory:
     replaced: Identity | None = None
     """Whose holder was itself given the current identity, and may not have heard of it: its retry is recognised."""
     connection: int = 0
-    """Of the requests of the first protocol, the newest."""
+    """The newest that the owner of the current identity used, in the first protocol."""
     parked: tuple[Parked, ...] = ()
 
 

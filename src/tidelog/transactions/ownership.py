@@ -57,7 +57,7 @@ def _take_over_from_open(transaction: Transaction, memory: Memory, expected: Ide
     if expected is not None and expected != transaction.identity:
         return refused(ErrorCode.PRODUCER_FENCED)
     aborted = transaction.fenced(now_ms, may_go_on=False)
-    return Verdict(steps=(aborted,), memory=replace(memory, replaced=expected), waits=True)
+    return Verdict(steps=(aborted,), memory=_of_new_identity(memory, expected), waits=True)
 
 
 def _next_identity(
@@ -77,4 +77,9 @@ def _next_identity(
     if transaction.identity.is_exhausted:
         identity = Identity(new_producer_id(), 0)
     step = transaction.initialised(identity, timeout_ms, now_ms)
-    return Verdict(identity=identity, steps=(step,), memory=replace(memory, replaced=expected))
+    return Verdict(identity=identity, steps=(step,), memory=_of_new_identity(memory, expected))
+
+
+def _of_new_identity(memory: Memory, expected: Identity | None) -> Memory:
+    """Its owner may have connected long before the one it replaces, whose connections say nothing about it."""
+    return replace(memory, replaced=expected, connection=0)

@@ -165,6 +165,14 @@ def test_a_delayed_end_does_not_touch_the_next_transaction(sim: Sim) -> None:
     assert sim.end(who, connection=3) is ErrorCode.NONE
 
 
+def test_a_new_owner_may_have_connected_before_the_old_one(sim: Sim) -> None:
+    old = sim.init()
+    sim.add(old, P0, connection=5)
+    new = sim.init()
+    assert sim.add(new, P0, connection=4) is ErrorCode.NONE
+    assert sim.end(new, connection=4) is ErrorCode.NONE
+
+
 def test_somebody_else(sim: Sim) -> None:
     assert sim.end(Identity(1, 0)) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
     assert sim.add(Identity(1, 0), P0) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
