@@ -139,19 +139,28 @@ class GroupRoom:
         self.lag_samples.end_round()
 
     def _sample(self, shard: GroupShard, group_id: str) -> None:
-        now_ms = self._clock.now_ms()
-        for partition, committed in shard.offsets.of(group_id).items():
-            try:
-                end = self._partitions.get(*partition).high_watermark
-            except KafkaError:
-                continue
-            self.lag_samples.note(group_id, partition, LagSample(now_ms, committed.offset, end))
+        for partition in shard.offsets.of(group_id):
+            for sample in self._now(shard, group_id, partition):
+                self.lag_samples.note(group_id, partition, sample)
+
+    def _now(self, shard: GroupShard, group_id: str, partition: TopicPartition) -> tuple[LagSample, ...]:
+        """Where the group stands at this moment; nothing if the partition is no more."""
+        committed = shard.offsets.of(group_id)[partition].offset
+        try:
+            end = self._partitions.get(*partition).high_watermark
+        except KafkaError:
+            return ()
+        return (LagSample(self._clock.now_ms(), committed, end),)
 
     def insight(self, shard: GroupShard, group_id: str) -> GroupInsight | None:
-        """With where the group stands right now as the last sample."""
-        self._sample(shard, group_id)
+        """With where the group stands right now as the last sample, which is not kept: who asks often must not push out
+        what was noted before."""
+
+        def samples(group_id: str, partition: TopicPartition) -> tuple[LagSample, ...]:
+            return (*self.lag_samples.of(group_id, partition), *self._now(shard, group_id, partition))
+
         name_of = ImageTopics(self._metadata.image).name_of
-        return insight(shard, group_id, self.lag_samples.of, name_of, self._clock.now_ms())
+        return insight(shard, group_id, samples, name_of, self._clock.now_ms())
 
     def _apply(self, outcomes: Any) -> None:
         for host in self.coordinator.hosts:
