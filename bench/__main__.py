@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 import tidelog
-from bench import consume, groups, latency, limits, produce, report, scale, startup
+from bench import consume, groups, latency, limits, produce, rebalance, report, scale, startup
 from bench.results import Limits, Result
 from bench.target import Target, free_port, start_broker
 
@@ -22,6 +22,7 @@ MEASUREMENTS: dict[str, Measure] = {
     "produce": produce.measure,
     "consume": consume.measure,
     "groups": groups.measure,
+    "rebalance": rebalance.measure,
     "memory": startup.memory,
 }
 
