@@ -45,6 +45,8 @@ class Broker:
         ready.wait(READY_SECONDS)
         if self._failure is not None:
             self._thread.join()
+            if self._own_dir:
+                shutil.rmtree(self.data_dir, ignore_errors=True)
             raise self._failure
         return self
 
