@@ -119,6 +119,7 @@ class Replica:
         if visible > self.high_watermark:
             self.high_watermark = visible
             self.last_stable_offset = log.last_stable_offset(visible)
+            log.settle_transactions(visible)
             if self.on_watermark is not None:
                 self.on_watermark(self)
 

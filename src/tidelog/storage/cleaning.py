@@ -295,8 +295,9 @@ class CleanedSegment:
             return 0
         self._write(self._file)
         self._times.append_if_newer(*self._newest)
-        self._index.rewrite()
-        self._times.rewrite()
+        for index in (self._index, self._times):
+            index.rewrite()
+            self._disk.open(index.path).sync()
         self._transactions.replace(self._aborted)
         self._file.sync()
         self._file.close()

@@ -232,12 +232,16 @@ class Log(DurableLog):
         return self._chain.read(offset, max_bytes, upper, min_one)
 
     def last_stable_offset(self, high_watermark: int) -> int:
-        """Below it every transaction is decided, and the decision visible."""
+        """Below it every transaction is decided, and the decision visible to readers up to `high_watermark`."""
         transactions = self.producers.transactions
         if not transactions.any:
             return high_watermark
         first = transactions.first_unstable_offset(high_watermark)
         return high_watermark if first is None else min(high_watermark, max(first, self.start_offset))
+
+    def settle_transactions(self, high_watermark: int) -> None:
+        """The watermark has come this far and will not go back: what ended below it need not be remembered."""
+        self.producers.transactions.settle(high_watermark)
 
     def aborted_transactions(self, fetch_offset: int, upper_offset: int) -> list[tuple[int, int]]:
         """(producer id, first offset) of all that a reader of `[fetch_offset, upper_offset)` must leave out.
@@ -316,6 +320,8 @@ class Log(DurableLog):
         """Compaction's result takes the place of `old`, which is returned to be unlinked by `delete_segments`."""
         self._check_online()
         with storage_errors(str(self.partition)):
+            # They may know a transaction whose marker is now gone, and would never see it end.
+            self._snapshots.remove_below(old[-1].next_offset)
             gone = self._chain.swap(old, cleaned, self.config.index_interval_bytes)
             # Those of segments that were merged into others begin nowhere any more.
             self._snapshots.prune([segment.base_offset for segment in self.segments])

@@ -39,16 +39,18 @@ class OpenTransactions:
             self._ended.append((marker_offset, first))
 
     def first_unstable_offset(self, high_watermark: int) -> int | None:
-        """Where the oldest transaction began that is open, or whose end is not visible yet. The watermark only rises:
-        what is visible once is forgotten."""
+        """Where the oldest transaction began that is open, or whose end is not visible yet."""
+        first = next(iter(self.open.values()), None)
+        for marker, ended_first in self._ended:
+            if marker >= high_watermark and (first is None or ended_first < first):
+                first = ended_first
+        return first
+
+    def settle(self, high_watermark: int) -> None:
+        """The watermark never goes back: what it has passed has ended for good."""
         ended = self._ended
         while ended and ended[0][0] < high_watermark:
             ended.popleft()
-        first = next(iter(self.open.values()), None)
-        if ended:
-            ended_first = min(each for _, each in ended)
-            return ended_first if first is None else min(first, ended_first)
-        return first
 
     def stable_after(self, producer_id: int, marker_offset: int) -> int:
         """The last stable offset once this producer's transaction ended there and all is visible."""

@@ -60,6 +60,10 @@ class Producer:
     def last_offset(self) -> int:
         return self.batches[-1].last_offset if self.batches else NO_OFFSET
 
+    def last_offset_below(self, offset: int) -> int:
+        """Of its last batch that ends before `offset`: what compaction up to there must leave the sequence of."""
+        return next((batch.last_offset for batch in reversed(self.batches) if batch.last_offset < offset), NO_OFFSET)
+
     def original_of(self, first_sequence: int, last_delta: int) -> ProducedBatch | None:
         """The batch that one with these sequences is a retry of."""
         last_sequence = (first_sequence + last_delta) & _SEQUENCE_MASK

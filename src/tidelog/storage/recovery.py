@@ -37,7 +37,6 @@ from tidelog.storage.scan import BatchReader, Expectation, disagrees, find_batch
 from tidelog.storage.segment import Segment
 from tidelog.storage.snapshots import Snapshots
 from tidelog.storage.swap import finish_swap
-from tidelog.storage.transaction_index import TransactionIndex
 from tidelog.storage.verify import VerifyReport, verify
 from tidelog.wire.control import read_marker
 from tidelog.wire.record_batch import CONTROL
@@ -126,6 +125,7 @@ class Recovery:
                     segment.sync_indexes()
         if self.changed:
             self.disk.sync_dir(self.directory)
+        self.producers.transactions.settle(end)
         return Opened(self.segments, self.epochs, self.producers, self.snapshots, self.report)
 
     # -- what is there ---------------------------------------------------------------------------------------------
@@ -271,13 +271,9 @@ class Recovery:
             lost = [segment.path_of(suffix) for suffix in (INDEX, TIME_INDEX)]
             segment.rebuilt += [path for path in lost if segment.size and path.rpartition("/")[2] not in self.names]
             segment.start_indexes()
-            segment.transactions.start()
             segment.next_offset = segment.base_offset
-        else:
-            path = segment.transactions.path
-            segment.transactions.index = TransactionIndex.load_below(self.disk, path, expected_offset)
         self._scanned.add(segment.base_offset)
-        transactions = segment.transactions.index
+        transactions = segment.transactions.begin_scan(expected_offset if position else segment.base_offset)
         reader = BatchReader(segment.file, segment.size)
         while position < segment.size:
             header = reader.check(position)
@@ -303,8 +299,12 @@ class Recovery:
             self.report.bytes_scanned += size
             position += size
             expected_offset = header.last_offset + 1
-        segment.write_indexes()
+        self._write_indexes(segment)
         return None
+
+    def _write_indexes(self, segment: Segment) -> None:
+        segment.transactions.end_scan(self.names.get(offset_name(segment.base_offset, TXN_INDEX), 0))
+        segment.write_indexes()
 
     # -- cutting ---------------------------------------------------------------------------------------------------
 
@@ -331,7 +331,7 @@ class Recovery:
         segment.sealed = False
         segment.opened = None
         self.opened.forget(segment)
-        segment.write_indexes()
+        self._write_indexes(segment)
         segment.file.sync()
         self.changed = True
 

@@ -57,7 +57,7 @@ def load_producers(snapshots: Snapshots, segments: Sequence[Segment], end: int, 
     for segment in segments:
         if segment.next_offset > offset:
             replay_segment(producers, segment, offset, end, now_ms)
-    producers.transactions.first_unstable_offset(end)  # all of it is on disk, so no end has to wait to be visible
+    producers.transactions.settle(end)  # all of it is on disk, so no end has to wait to be visible
     return producers
 
 

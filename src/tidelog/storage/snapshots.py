@@ -147,6 +147,10 @@ class Snapshots:
         for later in [known for known in self.offsets if known > offset]:
             self.remove(later)
 
+    def remove_below(self, offset: int) -> None:
+        for earlier in [known for known in self.offsets if known < offset]:
+            self.remove(earlier)
+
     def prune(self, segment_bases: list[int]) -> None:
         """Keep one snapshot a segment, and the newest of those taken in between."""
         kept = set(segment_bases)

@@ -91,6 +91,11 @@ class TransactionIndex(SparseIndex):
             self._shrunk = True  # some of it may have got there
             raise
 
+    def write_whole(self) -> None:
+        self.disk.write_atomic(self.path, self._encode(0))
+        self._written = len(self)
+        self._shrunk = False
+
     def truncate(self, offset: int) -> None:
         """Forget the transactions whose markers are at or behind `offset`."""
         keep = self._slot(offset)
@@ -156,18 +161,33 @@ class SegmentTransactions:
     def index_bytes(self) -> int:
         return 0 if self._index is None else self._index.size
 
+    def begin_scan(self, below: int) -> TransactionIndex:
+        """For a scan of the log from offset `below` on. What the file says of that part is not believed, but stays
+        until `end_scan`: a crash before that must find what was synced for the part before it."""
+        if below > self._base_offset:
+            self.index = TransactionIndex.load_below(self._disk, self.path, below)
+        else:
+            self.index = TransactionIndex(self._disk, self.path)
+        return self.index
+
+    def end_scan(self, size_before: int) -> None:
+        index = self.index
+        self.size = index.size
+        if index.size or size_before:
+            index.write_whole()
+
     def start(self) -> None:
         """Begin anew: nothing was aborted here, and no file says otherwise."""
         self._disk.remove(self.path)
         self.index = TransactionIndex(self._disk, self.path)
 
     def replace(self, entries: Iterable[AbortedTransaction]) -> None:
-        """A file of exactly these entries, on disk when this returns: nothing will look into the log again for them."""
+        """A file of exactly these entries, on disk when this returns. A crash leaves the old one or this one: nobody
+        may look into the log again for them."""
         index = TransactionIndex(self._disk, self.path)
         for entry in entries:
             index.note(entry)
-        index.rewrite()
-        self._disk.open(self.path).sync()
+        index.write_whole()
         self.index = index
 
     def is_sound(self, next_offset: int) -> bool:

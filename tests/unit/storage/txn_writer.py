@@ -2,10 +2,12 @@
 with a fetch."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 from batches import NOW
 
-from tidelog.storage.log import Appended, Log
+from tidelog.storage.compaction import CompactionRequest, compact
+from tidelog.storage.log import Appended, Log, delete_segments
 from tidelog.wire.record_batch import (
     CONTROL,
     TRANSACTIONAL,
@@ -105,3 +107,29 @@ def read_committed(
         found += [each for each in filter_committed(batches, log.aborted_in(at, piece)) if each[0] >= start]
         at = batches[-1][0].last_offset + 1
     return found
+
+
+def compact_log(
+    log: Log, *, now_ms: int = NOW, last_offsets: dict[int, int] | None = None, high_watermark: int | None = None
+) -> None:
+    """All sealed segments below the last stable offset, as the cleaner does it."""
+    stable = log.last_stable_offset(log.end_offset if high_watermark is None else high_watermark)
+    bases = [segment.base_offset for segment in log.segments]
+    sealed = [base for base, end in pairwise(bases) if end <= stable]
+    if not sealed:
+        return
+    request = CompactionRequest(
+        directory=log.directory,
+        segments=tuple(sealed),
+        first_dirty=0,
+        upper=bases[len(sealed)],
+        now_ms=now_ms,
+        config=log.config,
+        last_offsets=last_offsets
+        if last_offsets is not None
+        else {each.producer_id: each.last_offset_below(bases[len(sealed)]) for each in log.producers},
+    )
+    result = compact(log.disk, request)
+    if result.replaced:
+        old = [segment for segment in log.segments if segment.base_offset in result.replaced]
+        delete_segments(log.swap_segments(old, result.cleaned))
