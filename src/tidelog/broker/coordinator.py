@@ -27,8 +27,7 @@ from tidelog.wire.record_batch import (
     CONTROL,
     TRANSACTIONAL,
     BatchHeader,
-    Record,
-    build_batch,
+    build_pairs,
     iter_batches,
     iter_records,
 )
@@ -164,9 +163,9 @@ class ShardHost(Generic[S, Rec]):
 
     def _append(self, records: tuple[Rec, ...], producer: Producer | None) -> int:
         now_ms = self._clock.now_ms()
-        encoded = enumerate(map(self._records.encode, records))
-        batch = build_batch(
-            [Record(offset, now_ms, key, value) for offset, (key, value) in encoded],
+        batch = build_pairs(
+            [self._records.encode(record) for record in records],
+            now_ms,
             producer_id=producer.producer_id if producer else NO_PRODUCER_ID,
             producer_epoch=producer.producer_epoch if producer else -1,
             attributes=TRANSACTIONAL if producer else 0,

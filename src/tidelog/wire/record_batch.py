@@ -15,7 +15,7 @@ base_sequence          i32
 records_count          i32
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -23,7 +23,7 @@ from crc32c import crc32c
 
 from tidelog.errors import CorruptMessage
 from tidelog.wire.compression import DECOMPRESSED_MAX, Buffer, Codec, compress, decompress
-from tidelog.wire.records import Record, append_record, decode_records
+from tidelog.wire.records import Record, append_record, decode_records, encode_pairs
 
 __all__ = [
     "ATTRIBUTES_POSITION",
@@ -194,6 +194,33 @@ def pack_batch(header: BatchHeader, payload: Buffer) -> bytes:
     batch += payload
     seal(batch)
     return bytes(batch)
+
+
+def build_pairs(
+    pairs: Sequence[tuple[bytes, bytes | None]],
+    timestamp: int,
+    *,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    attributes: int = 0,
+) -> bytes:
+    """`build_batch` for what coordinators write: keyed records of one moment, without headers, from offset 0."""
+    header = BatchHeader(
+        0,
+        0,
+        -1,
+        MAGIC,
+        0,
+        attributes,
+        len(pairs) - 1,
+        timestamp,
+        timestamp,
+        producer_id,
+        producer_epoch,
+        -1,
+        len(pairs),
+    )
+    return pack_batch(header, encode_pairs(pairs))
 
 
 def build_batch(

@@ -12,7 +12,7 @@ Varints are zigzag encoded. The reading loops repeat the one- and two-byte case 
 double their time; `IndexError` is their bounds check, and every malformed input ends as CorruptMessage.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from tidelog.errors import CorruptMessage
@@ -185,6 +185,22 @@ def shift_timestamp(data: bytes, start: int, end: int, shift: int) -> bytes:
     n, rest = _varint(data, p + 1)
     body = data[p : p + 1] + encode_varint(((n >> 1) ^ -(n & 1)) + shift) + data[rest:end]
     return encode_varint(len(body)) + body
+
+
+def encode_pairs(pairs: Sequence[tuple[bytes, bytes | None]]) -> bytearray:
+    """Records of one moment with keys and without headers, as a coordinator writes them: the payload of their batch."""
+    payload = bytearray()
+    small = _SMALL
+    for delta, (key, value) in enumerate(pairs):
+        try:
+            start = b"\0\0" + small[delta] + small[len(key)] + key
+            rest = b"\1\0" if value is None else small[len(value)] + value + b"\0"
+            payload += small[len(start) + len(rest)]
+            payload += start
+            payload += rest
+        except IndexError:  # a number that takes more than two bytes
+            append_record(payload, Record(delta, 0, key, value), delta, 0)
+    return payload
 
 
 def append_record(payload: bytearray, record: Record, offset_delta: int, timestamp_delta: int) -> None:

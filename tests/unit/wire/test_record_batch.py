@@ -8,6 +8,7 @@ from tidelog.wire.record_batch import (
     HEADER_SIZE,
     Record,
     build_batch,
+    build_pairs,
     crc_of,
     iter_batches,
     iter_records,
@@ -145,3 +146,11 @@ def test_shifting_a_timestamp_changes_nothing_else(shift: int) -> None:
     shifted = b"".join(shift_timestamp(payload, start, end, shift) for start, end, *_ in scan_records(payload, 2, 1))
     read = list(iter_records(pack_batch(read_header(batch), shifted)))
     assert read == [record._replace(timestamp=record.timestamp + shift) for record in records]
+
+
+@pytest.mark.parametrize("sizes", [(1, 0), (10, 30), (2047, 2047), (2048, 5), (70_000, 3)])
+def test_pairs_make_the_same_batch_as_records(sizes: tuple[int, int]) -> None:
+    key, value = b"k" * sizes[0], b"v" * sizes[1]
+    pairs = [(key, value), (key, None), (b"other", value)] * 100
+    records = [Record(offset, 1234, *pair) for offset, pair in enumerate(pairs)]
+    assert build_pairs(pairs, 1234) == build_batch(records)
