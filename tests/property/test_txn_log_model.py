@@ -129,7 +129,7 @@ class World:
         assert stable == self.model.stable(self.watermark)
         assert stable >= self.stable, "the last stable offset went back"
         self.stable = stable
-        self.log.settle_transactions(self.watermark)
+        self.log.producers.transactions.settle(self.watermark)
 
     def checkpoint(self) -> None:
         self.recovery_point = self.log.flushed_offset

@@ -66,14 +66,17 @@ class Replica:
         log = self.log
         if acks == -1 and log.config.min_insync_replicas > self._isr_size:
             self._refuse_isr()
-        appended = log.append(
-            records,
-            leader_epoch=self.leader_epoch,
-            now_ms=now_ms,
-            prepared=prepared,
-            from_coordinator=from_coordinator,
-            verification=verification,
-        )
+        if verification is None and not from_coordinator:
+            appended = log.append(records, leader_epoch=self.leader_epoch, now_ms=now_ms, prepared=prepared)
+        else:
+            appended = log.append(
+                records,
+                leader_epoch=self.leader_epoch,
+                now_ms=now_ms,
+                prepared=prepared,
+                from_coordinator=from_coordinator,
+                verification=verification,
+            )
         if not log.config.flush_on_ack:
             self.advance_watermark()
         return appended
@@ -118,8 +121,12 @@ class Replica:
         visible = log.flushed_offset if log.config.flush_on_ack else log.end_offset
         if visible > self.high_watermark:
             self.high_watermark = visible
-            self.last_stable_offset = log.last_stable_offset(visible)
-            log.settle_transactions(visible)
+            transactions = log.producers.transactions
+            if transactions.open or transactions.ended:
+                self.last_stable_offset = log.last_stable_offset(visible)
+                transactions.settle(visible)
+            else:
+                self.last_stable_offset = visible
             if self.on_watermark is not None:
                 self.on_watermark(self)
 

@@ -71,7 +71,10 @@ class Log(DurableLog):
         if self.failure is not None:
             self._check_online()
         config = self.config
-        header = check_batch(records, config, now_ms, sequenced=not from_coordinator)
+        if from_coordinator:
+            header = check_batch(records, config, now_ms, sequenced=False)
+        else:
+            header = check_batch(records, config, now_ms)
         if not prepared and needs_preparation(header, config):
             records = prepare_batch(records, config)
             header = read_header(records)
@@ -234,14 +237,10 @@ class Log(DurableLog):
     def last_stable_offset(self, high_watermark: int) -> int:
         """Below it every transaction is decided, and the decision visible to readers up to `high_watermark`."""
         transactions = self.producers.transactions
-        if not transactions.any:
+        if not (transactions.open or transactions.ended):
             return high_watermark
         first = transactions.first_unstable_offset(high_watermark)
         return high_watermark if first is None else min(high_watermark, max(first, self.start_offset))
-
-    def settle_transactions(self, high_watermark: int) -> None:
-        """The watermark has come this far and will not go back: what ended below it need not be remembered."""
-        self.producers.transactions.settle(high_watermark)
 
     def aborted_transactions(self, fetch_offset: int, upper_offset: int) -> list[tuple[int, int]]:
         """(producer id, first offset) of all that a reader of `[fetch_offset, upper_offset)` must leave out.

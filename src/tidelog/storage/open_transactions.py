@@ -13,22 +13,18 @@ VERIFICATIONS_MAX: Final = 10_000
 
 
 class OpenTransactions:
-    __slots__ = ("_ended", "open")
+    __slots__ = ("ended", "open")
 
     def __init__(self) -> None:
         self.open: dict[int, int] = {}
         """Producer id to first offset, in the order of the offsets."""
-        self._ended: deque[tuple[int, int]] = deque()  # (offset of the marker, first offset), until that is visible
-
-    @property
-    def any(self) -> bool:
-        """Whether one is open, or ended but was not seen to be visible yet."""
-        return bool(self.open or self._ended)
+        self.ended: deque[tuple[int, int]] = deque()
+        """(offset of the marker, first offset) of those whose marker was not seen to be visible yet."""
 
     def load(self, first_offsets: list[tuple[int, int]]) -> None:
         """(first offset, producer id) of each."""
         self.open = {producer_id: first for first, producer_id in sorted(first_offsets)}
-        self._ended.clear()
+        self.ended.clear()
 
     def begin(self, producer_id: int, first_offset: int) -> None:
         self.open[producer_id] = first_offset
@@ -36,19 +32,19 @@ class OpenTransactions:
     def end(self, producer_id: int, marker_offset: int) -> None:
         first = self.open.pop(producer_id, None)
         if first is not None:
-            self._ended.append((marker_offset, first))
+            self.ended.append((marker_offset, first))
 
     def first_unstable_offset(self, high_watermark: int) -> int | None:
         """Where the oldest transaction began that is open, or whose end is not visible yet."""
         first = next(iter(self.open.values()), None)
-        for marker, ended_first in self._ended:
+        for marker, ended_first in self.ended:
             if marker >= high_watermark and (first is None or ended_first < first):
                 first = ended_first
         return first
 
     def settle(self, high_watermark: int) -> None:
         """The watermark never goes back: what it has passed has ended for good."""
-        ended = self._ended
+        ended = self.ended
         while ended and ended[0][0] < high_watermark:
             ended.popleft()
 
