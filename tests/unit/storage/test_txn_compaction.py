@@ -66,6 +66,7 @@ def test_a_marker_goes_when_it_ends_nothing_and_its_time_has_come(log: Log) -> N
     assert not commit.attributes & HAS_DELETE_HORIZON, "its record is still there"
     compact_log(log, now_ms=NOW + DAY, last_offsets={})
     assert len(control(log)) == 2
+    assert log.aborted_transactions(0, log.end_offset) == [(1, 0)]
     compact_log(log, now_ms=NOW + 1 + DAY, last_offsets={})
     assert [header.base_offset for header in control(log)] == [3]
     assert log.aborted_transactions(0, log.end_offset) == []
@@ -105,6 +106,27 @@ def test_a_bare_header_at_the_end_of_a_segment_opens_no_transaction(log: Log) ->
     again = open_log(disk, DIRECTORY, COMPACTED, recovery_point=log.end_offset, clean=True)
     assert again.producers.transactions.open == {}
     assert view(again) == []
+
+
+def test_a_snapshot_from_before_a_marker_goes_with_it(log: Log) -> None:
+    """Taken while the transaction was open: with the marker gone, a replay from there would never see it end."""
+    writer = Writer(log, 1)
+    writer.write((b"a", b"1"))
+    log.roll(NOW)
+    writer.abort()
+    log.roll(NOW)
+    writer.write((b"z", b"plain"), transactional=False)
+    log.roll(NOW)
+    for round_number in range(3):
+        compact_log(log, now_ms=NOW + 2 * DAY * round_number, last_offsets={})
+    assert all(header.records_count == 0 for header in control(log))
+    log.close()
+    disk = log.disk
+    for offset in (2, 3):
+        disk.remove(f"{DIRECTORY}/{offset:020d}.snapshot")
+    again = open_log(disk, DIRECTORY, COMPACTED, recovery_point=log.end_offset, clean=True)
+    assert again.producers.transactions.open == {}
+    assert again.last_stable_offset(again.end_offset) == again.end_offset
 
 
 def test_tombstones_of_committed_transactions_count_and_go(log: Log) -> None:

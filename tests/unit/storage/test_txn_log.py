@@ -1,10 +1,12 @@
 """Transactions in a log: who may write, who is fenced, what readers of committed records see and for how long."""
 
 import errno
+from contextlib import suppress
+from random import Random
 
 import pytest
 from batches import NOW, append, create_log, open_log
-from sim_disk import SimDisk
+from sim_disk import PowerLost, SimDisk
 from txn_writer import Writer, read_committed
 
 from tidelog.config import TopicConfig
@@ -402,6 +404,21 @@ def test_a_torn_index_is_made_again(disk: SimDisk, log: Log) -> None:
         assert disk.read_all(path) == before
 
 
+@pytest.mark.parametrize("seed", range(10))
+def test_an_index_made_again_survives_a_power_loss(disk: SimDisk, log: Log, seed: int) -> None:
+    """Its segment lies before the recovery point, so nothing will ever read it again to see that it is wrong."""
+    writer = Writer(log, 1)
+    writer.write(A)
+    writer.abort()
+    log.roll(NOW)
+    append(log, b"plain")
+    log.close()
+    disk.remove(f"{DIRECTORY}/{0:020d}.txnindex")
+    open_log(disk, DIRECTORY, recovery_point=3, clean=True)
+    disk.crash(Random(seed))
+    assert txn_index(open_log(disk, DIRECTORY, recovery_point=3)) == [(1, 0, 1, 2)]
+
+
 def test_an_index_lost_while_running_refuses_rather_than_shows_aborted_records(disk: SimDisk, log: Log) -> None:
     writer = Writer(log, 1)
     writer.write(A)
@@ -410,6 +427,28 @@ def test_an_index_lost_while_running_refuses_rather_than_shows_aborted_records(d
     disk.remove(f"{DIRECTORY}/{0:020d}.txnindex")
     with pytest.raises(CorruptMessage):
         log.aborted_transactions(0, 2)
+
+
+@pytest.mark.parametrize("crash_after", range(16))
+@pytest.mark.parametrize("seed", range(4))
+def test_a_power_loss_during_recovery_takes_no_entry_that_was_synced_before_it(seed: int, crash_after: int) -> None:
+    """The restart point of before the first crash still vouches for the part of the index that lies below it."""
+    disk = SimDisk()
+    log = create_log(disk, DIRECTORY)
+    writer = Writer(log, 1)
+    writer.write(A)
+    writer.abort()
+    log.flush()
+    log.restart_point_bytes = 1
+    point = log.begin_restart_point()
+    assert point is not None
+    point.run()
+    log.complete_restart_point(point)
+    disk.crash_after = crash_after
+    with suppress(PowerLost):
+        open_log(disk, DIRECTORY)  # reads it all again, and makes the index anew
+    disk.crash(Random(seed))
+    assert txn_index(open_log(disk, DIRECTORY, recovery_point=2)) == [(1, 0, 1, 2)]
 
 
 def test_entries_behind_a_restart_point_are_read_again(disk: SimDisk) -> None:
