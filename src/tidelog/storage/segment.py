@@ -194,7 +194,8 @@ class Segment:
 
     def sync_indexes(self) -> None:
         """May run in a thread."""
-        for suffix in (INDEX, TIME_INDEX, TXN_INDEX):
+        # One that has always been empty has nothing to lose but its name.
+        for suffix in (INDEX, TIME_INDEX, TXN_INDEX) if self.transactions.size else (INDEX, TIME_INDEX):
             with suppress(FileNotFoundError):  # retention may have been quicker
                 self.disk.open(self.path_of(suffix)).sync()
 

@@ -91,6 +91,11 @@ class TransactionIndex(SparseIndex):
             self._shrunk = True  # some of it may have got there
             raise
 
+    @property
+    def is_ahead(self) -> bool:
+        """The file may hold entries that memory has taken back."""
+        return self._shrunk
+
     def write_whole(self) -> None:
         self.disk.write_atomic(self.path, self._encode(0))
         self._written = len(self)
@@ -207,9 +212,10 @@ class SegmentTransactions:
         """Markers at or behind `offset` are not in the log."""
         index = self.index
         index.truncate(offset)
-        self.size = index.size
-        with suppress(OSError):  # memory is right, and the next write puts the file right
-            index.write()
+        if index.size != self.size or index.is_ahead:
+            self.size = index.size
+            with suppress(OSError):  # memory is right, and the next write puts the file right
+                index.write_whole()  # at once: nothing syncs an empty one later
 
     def write(self) -> None:
         """Make the file: there, even if empty, so that a lost one can be told from one that was never needed."""

@@ -8,13 +8,25 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Final
 
+from tidelog.errors import CorruptMessage
 from tidelog.storage.disk import Disk
 from tidelog.storage.epochs import UNDEFINED_EPOCH, EpochsCorrupt, LeaderEpochs
 from tidelog.storage.index import POSITION_MASK, IndexCorrupt, OffsetIndex, TimeIndex
-from tidelog.storage.naming import INDEX, LEADER_EPOCHS, LOG, SNAPSHOT, TIME_INDEX, offset_name, parse_offset_name
+from tidelog.storage.naming import (
+    INDEX,
+    LEADER_EPOCHS,
+    LOG,
+    SNAPSHOT,
+    TIME_INDEX,
+    TXN_INDEX,
+    offset_name,
+    parse_offset_name,
+)
 from tidelog.storage.scan import BatchReader, Expectation, find_batch, misfit
 from tidelog.storage.snapshots import SnapshotCorrupt, decode
-from tidelog.wire.record_batch import BatchHeader
+from tidelog.storage.transaction_index import AbortedTransaction, TransactionIndex
+from tidelog.wire.control import read_marker
+from tidelog.wire.record_batch import CONTROL, BatchHeader
 
 _UNVOUCHED: Final = 0  # that a batch was synced once does not make it true now
 
@@ -77,6 +89,7 @@ class _SegmentCheck:
         self._file = disk.open(f"{directory}/{self._name}")
         self._entries, self._times = self._load_indexes(disk, directory, names)
         self._entry = self._time = 0  # the first entries that no batch has matched yet
+        self._aborted = self._load_aborted(disk, directory, names)
 
     def _load_indexes(
         self, disk: Disk, directory: str, names: dict[str, int]
@@ -96,6 +109,18 @@ class _SegmentCheck:
             except IndexCorrupt as error:
                 self._problem(0, str(error).rpartition(": ")[2], name)
         return entries, times
+
+    def _load_aborted(self, disk: Disk, directory: str, names: dict[str, int]) -> dict[int, AbortedTransaction]:
+        """By the offset of the marker. Without the file nothing is wrong: Kafka makes it when it is needed."""
+        name = offset_name(self._base, TXN_INDEX)
+        if name not in names:
+            return {}
+        try:
+            index = TransactionIndex.load(disk, f"{directory}/{name}", self._base)
+        except IndexCorrupt as error:
+            self._problem(0, str(error).rpartition(": ")[2], name)
+            return {}
+        return {entry.last_offset: entry for entry in index}
 
     def _problem(self, position: int, reason: str, name: str | None = None) -> None:
         self._report.problems.append(Problem(name or self._name, position, reason))
@@ -123,6 +148,10 @@ class _SegmentCheck:
                 expected_offset = header.last_offset + 1
                 epoch = header.partition_leader_epoch
             self._match_entries(position, header)
+            aborted = self._aborted.pop(header.last_offset, None) if header.attributes & CONTROL else None
+            if aborted is not None and not _aborts(header, reader.read(position, header.size), aborted):
+                name = offset_name(self._base, TXN_INDEX)
+                self._problem(0, f"the marker at {header.last_offset} aborts something else", name)
             self._report.batches += 1
             self._report.records += header.records_count
             position += header.size
@@ -152,6 +181,16 @@ class _SegmentCheck:
             self._problem(self._entry * 8, "entries behind the last batch", offset_name(self._base, INDEX))
         if self._times is not None and self._time < len(self._times):
             self._problem(self._time * 12, "entries behind the last batch", offset_name(self._base, TIME_INDEX))
+        if self._aborted:
+            self._problem(0, f"no marker at {min(self._aborted)}", offset_name(self._base, TXN_INDEX))
+
+
+def _aborts(header: BatchHeader, batch: memoryview, aborted: AbortedTransaction) -> bool:
+    try:
+        marker = read_marker(batch)
+    except CorruptMessage:
+        return False
+    return marker is not None and not marker.committed and header.producer_id == aborted.producer_id
 
 
 def _check_epochs(disk: Disk, directory: str, names: dict[str, int], report: VerifyReport) -> LeaderEpochs | None:
