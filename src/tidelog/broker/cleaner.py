@@ -115,7 +115,7 @@ class Cleaner:
             upper=work.upper,
             now_ms=self._clock.now_ms(),
             config=replica.config,
-            last_offsets={each.producer_id: each.last_offset for each in replica.log.producers},
+            last_offsets={each.producer_id: each.last_offset_below(work.upper) for each in replica.log.producers},
             dedupe_buffer_bytes=self._partitions.broker_config.log_cleaner_dedupe_buffer_size,
         )
         try:

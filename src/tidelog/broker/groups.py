@@ -27,6 +27,8 @@ from tidelog.ids import TopicId, TopicPartition
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 MINUTE_MS: Final = 60_000
+NEWS_MS: Final = 1_000
+"""Samples taken because somebody asked are kept at most this often, unless an offset went back."""
 
 
 class ImageTopics:
@@ -153,11 +155,16 @@ class GroupRoom:
         return (LagSample(self._clock.now_ms(), committed, end),)
 
     def insight(self, shard: GroupShard, group_id: str) -> GroupInsight | None:
-        """With where the group stands right now as the last sample, which is not kept: who asks often must not push out
-        what was noted before."""
+        """With where the group stands right now as the last sample. It is kept only if it is news: who asks often must
+        not push out what was noted before."""
 
         def samples(group_id: str, partition: TopicPartition) -> tuple[LagSample, ...]:
-            return (*self.lag_samples.of(group_id, partition), *self._now(shard, group_id, partition))
+            known = self.lag_samples.of(group_id, partition)
+            now = self._now(shard, group_id, partition)
+            for sample in now:
+                if not known or sample.committed < known[-1].committed or sample.at_ms - known[-1].at_ms >= NEWS_MS:
+                    self.lag_samples.note(group_id, partition, sample)
+            return (*known, *now)
 
         name_of = ImageTopics(self._metadata.image).name_of
         return insight(shard, group_id, samples, name_of, self._clock.now_ms())
