@@ -22,6 +22,7 @@ from tidelog.wire.messages.offsets import (
     OffsetFetchRequest,
     OffsetFetchRequestTopic,
 )
+from tidelog.wire.record_batch import iter_batches
 
 from .load import Load
 from .server import Server
@@ -103,7 +104,7 @@ class Committer:
 def test_what_was_committed_is_there_after_kill_9(tmp_path: Path, seed: int) -> None:
     """Also while old segments of the offsets topic are closed and compacted underneath."""
     dice = random.Random(seed)
-    settings = {**SETTINGS, "offsets.topic.segment.bytes": "20000", "log.cleaner.backoff.ms": "100"}
+    settings = {**SETTINGS, "offsets.topic.segment.bytes": "5000", "log.cleaner.backoff.ms": "100"}
     with Server(tmp_path / "data", settings=settings) as server:
         Load(server.bootstrap, "work", partitions=4).create_topic()
         seen = [0] * 6
@@ -111,9 +112,10 @@ def test_what_was_committed_is_there_after_kill_9(tmp_path: Path, seed: int) -> 
             committers = [Committer(server, f"group-{i}", "work", before) for i, before in enumerate(seen)]
             time.sleep(dice.uniform(0.1, 0.8))
             server.kill()
+            for committer in committers:
+                committer.end()  # before anybody can commit anew, which would hide what was lost
             server.start()
             for number, committer in enumerate(committers):
-                committer.end()
                 with server.connect() as connection:
                     offsets = committer.stored(connection)
                 assert len(set(offsets)) == 1, "half a commit"
@@ -121,6 +123,18 @@ def test_what_was_committed_is_there_after_kill_9(tmp_path: Path, seed: int) -> 
                 assert not committer.refused
                 seen[number] = offsets[0]
         assert min(seen) > 5
+        offsets_dirs = tmp_path / "data"
+        wait_for(lambda: any(map(has_gap, offsets_dirs.glob("__consumer_offsets-*/*.log"))), "a compacted segment")
+
+
+def has_gap(path: Path) -> bool:
+    """Offsets are missing in it, which only compaction does."""
+    expected = int(path.stem)
+    for header, _ in iter_batches(path.read_bytes()):
+        if header.base_offset != expected:
+            return True
+        expected = header.last_offset + 1
+    return False
 
 
 # -- members -----------------------------------------------------------------------------------------------------------

@@ -56,6 +56,9 @@ class Options:
     instance_id: str | None = None
     auto_commit: bool = False
     reset: str = "earliest"
+    long_poll_ms: int = 510
+    """Of kafka-python. A poll of 3.0.12 that times out between the answers to JoinGroup and SyncGroup loses the latter,
+    and then the client neither reads nor sends heartbeats ever again. Long polls make that unlikely."""
 
 
 class Member(ABC):
@@ -188,9 +191,6 @@ class ConfluentMember(Member):
 
 
 class KafkaPythonMember(Member):
-    # A poll that times out between the answers to JoinGroup and SyncGroup loses the latter: kafka-python 3.0.12 then
-    # neither reads nor sends heartbeats ever again. Long polls make that unlikely, as they do for its users.
-    POLL_MS = 500
     ASSIGNORS = {
         "range": kafka.coordinator.assignors.range.RangePartitionAssignor,
         "roundrobin": kafka.coordinator.assignors.roundrobin.RoundRobinPartitionAssignor,
@@ -229,7 +229,7 @@ class KafkaPythonMember(Member):
         consumer.subscribe(self.topics, listener=Listener())
         while not self._ending.is_set():
             self.polling.wait()
-            for partition, messages in consumer.poll(timeout_ms=self.POLL_MS).items():
+            for partition, messages in consumer.poll(timeout_ms=options.long_poll_ms).items():
                 for message in messages:
                     self._note(partition.topic, partition.partition, message.offset, message.value)
             self._grant(consumer)

@@ -76,7 +76,8 @@ def test_a_newcomer_takes_only_what_it_must(groups: str, make_group_topic: MakeT
     """Cooperative: whoever keeps a partition is not told of its loss, and reads on while the others move theirs."""
     partitions = 12
     topic, group = make_group_topic("cooperative", partitions), new_group()
-    options = Options(assignor="cooperative-sticky")
+    # librdkafka looks for heartbeats twice a second: polls of that length would meet its rebalances again and again.
+    options = Options(assignor="cooperative-sticky", long_poll_ms=1730)
     *settled, newcomer = (MEMBERS[client](groups, group, [topic], options) for client in clients)
     with ExitStack() as stack:
         for member in settled:
