@@ -156,6 +156,21 @@ class Runtime(Generic[Rec]):
             self._follow_up(waiter, outcome, monotonic_ms)
         return self._release()
 
+    def end_transaction(
+        self, waiter: Waiter, write: Callable[[], int], producer_id: int, committed: bool
+    ) -> list[Released]:
+        """A marker goes into this shard's log: `write` appends it and returns the log's end. Answered with None."""
+        if self.failure is not None:
+            return [Released(waiter, self.failure)]
+        try:
+            self._end_offset = write()
+        except KafkaError as error:
+            self._hold(waiter, error)
+        else:
+            self.shard.replay_marker(producer_id, committed)
+            self._hold(waiter, None)
+        return self._release()
+
     def commit(self, offset: int) -> list[Released]:
         """The high watermark is at `offset` now."""
         self._committed_offset = max(self._committed_offset, offset)

@@ -14,6 +14,7 @@ from tidelog.broker.listener import Listeners
 from tidelog.broker.logs import get_logger
 from tidelog.broker.metadata import Metadata
 from tidelog.broker.partitions import Partitions
+from tidelog.broker.transactions import TransactionRoom
 from tidelog.clock import Clock
 from tidelog.cluster.replica import Replica
 from tidelog.errors import StorageOffline
@@ -36,6 +37,7 @@ class Background:
         flusher: Flusher,
         cleaner: Cleaner,
         groups: GroupRoom,
+        transactions: TransactionRoom,
         clock: Clock,
     ) -> None:
         self._metadata = metadata
@@ -44,6 +46,7 @@ class Background:
         self._flusher = flusher
         self._cleaner = cleaner
         self._groups = groups
+        self._transactions = transactions
         self._clock = clock
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -55,6 +58,8 @@ class Background:
         self._every(IDLE_CHECK_SECONDS, self.close_idle)
         self._every(LAG_SAMPLE_SECONDS, self._groups.sample_lag)
         self._every(config.offsets_retention_check_interval_ms / 1000, self._groups.expire_offsets)
+        interval_ms = config.transaction_remove_expired_transaction_cleanup_interval_ms
+        self._every(interval_ms / 1000, self._transactions.expire_ids)
         self._every(SETTLE_SECONDS, self.settle)
         if config.log_cleaner_enable:
             self._every(config.log_cleaner_backoff_ms / 1000, self._cleaner.run)

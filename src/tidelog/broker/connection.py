@@ -57,7 +57,7 @@ class Connection:
     __slots__ = (
         "_answers", "_armed", "_buffer", "_closed", "_corked", "_dispatch", "_end", "_exclusive", "_loop", "_max_frame",
         "_max_in_flight", "_on_close", "_out", "_pool", "_reading", "_sock", "_start", "_view", "_warming", "_writing",
-        "bytes_in", "fd", "host", "last_active", "parked", "peer", "port",
+        "bytes_in", "fd", "host", "last_active", "number", "parked", "peer", "port",
     )  # fmt: skip
 
     def __init__(
@@ -70,8 +70,11 @@ class Connection:
         max_frame: int,
         max_in_flight: int,
         on_close: "Callable[[Connection, str], None]",
+        number: int = 0,
     ) -> None:
         self._sock = sock
+        self.number = number
+        """In the order in which they were accepted, from 1."""
         self.fd = sock.fileno()
         self._loop = loop
         self._dispatch = dispatch

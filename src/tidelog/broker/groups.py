@@ -14,6 +14,7 @@ from tidelog.broker.metadata import Metadata
 from tidelog.broker.partitions import Partitions
 from tidelog.clock import Clock
 from tidelog.cluster.image import MetadataImage
+from tidelog.cluster.replica import Replica
 from tidelog.config import BrokerConfig
 from tidelog.errors import KafkaError
 from tidelog.groups.consumer_groups import ConsumerGroups
@@ -93,7 +94,7 @@ class GroupRoom:
             new_topic_id=uuid4,
         )
 
-    def _make_shard(self, partition: int) -> GroupShard:
+    def _make_shard(self, replica: Replica) -> GroupShard:
         config = self._config
         settings = GroupSettings(
             group_min_session_timeout_ms=config.group_min_session_timeout_ms,

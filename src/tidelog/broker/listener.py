@@ -31,6 +31,7 @@ class Listeners:
         self._dispatch = dispatch
         self._pool = BufferPool()
         self._sockets: list[socket.socket] = []
+        self._accepted = 0
         self._refusing = False
         self.connections: set[Connection] = set()
 
@@ -115,6 +116,7 @@ class Listeners:
             sock.close()
             return
         self._refusing = False
+        self._accepted += 1
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
@@ -126,6 +128,7 @@ class Listeners:
                 max_frame=self._config.socket_request_max_bytes,
                 max_in_flight=self._config.queued_max_requests,
                 on_close=self._forget,
+                number=self._accepted,
             )
         except OSError:  # gone before we looked
             sock.close()

@@ -3,20 +3,23 @@
 import asyncio
 import secrets
 import shutil
+from functools import partial
 from random import Random
-from typing import Final
+from typing import Any, Final
 from uuid import UUID, uuid4
 
 from tidelog.broker.advertised import Advertised
 from tidelog.broker.background import Background
 from tidelog.broker.cleaner import Cleaner
+from tidelog.broker.coordinator import Coordinator
 from tidelog.broker.deep_work import DeepWork
 from tidelog.broker.dispatch import Dispatcher
 from tidelog.broker.fetch_sessions import FetchSessions
 from tidelog.broker.flusher import Flusher
-from tidelog.broker.groups import OFFSETS_TOPIC, GroupRoom
+from tidelog.broker.groups import GroupRoom
 from tidelog.broker.handlers.cluster import ClusterHandler
 from tidelog.broker.handlers.configs import ConfigsHandler
+from tidelog.broker.handlers.coordinators import GROUP, TRANSACTION, CoordinatorsHandler
 from tidelog.broker.handlers.fetch import FetchHandler
 from tidelog.broker.handlers.group_insight import GroupInsightHandler
 from tidelog.broker.handlers.group_offsets import GroupOffsetsHandler
@@ -26,11 +29,17 @@ from tidelog.broker.handlers.offsets import OffsetsHandler
 from tidelog.broker.handlers.produce import ProduceHandler
 from tidelog.broker.handlers.producer_ids import ProducerIdsHandler
 from tidelog.broker.handlers.topics import TopicsHandler
+from tidelog.broker.handlers.transactional_offsets import TransactionalOffsetsHandler
+from tidelog.broker.handlers.transactions import TransactionRequests, TransactionsHandler
 from tidelog.broker.listener import Listeners
 from tidelog.broker.logs import get_logger
+from tidelog.broker.markers import MarkerWriter
 from tidelog.broker.metadata import Metadata
 from tidelog.broker.partitions import Partitions
+from tidelog.broker.producer_ids import ProducerIds
 from tidelog.broker.requests import Endpoint
+from tidelog.broker.transactions import TransactionRoom
+from tidelog.broker.verification import TransactionVerifier
 from tidelog.broker.waiting import Waiting
 from tidelog.clock import Clock, SystemClock
 from tidelog.cluster.image import MetadataImage
@@ -82,6 +91,21 @@ class Node:
                 Random(secrets.randbits(64)),
             )
             self.metadata.subscribe(self.groups.follow)
+            self.producer_ids = ProducerIds(self.metadata)
+            self.markers = MarkerWriter(
+                self.partitions, self.groups.coordinator, self.waiting, self.flusher, self.clock
+            )
+            self.transactions = TransactionRoom(
+                self.config,
+                self.partitions,
+                self.metadata,
+                self.flusher,
+                self.clock,
+                loop,
+                groups=self.groups,
+                producer_ids=self.producer_ids,
+                markers=self.markers,
+            )
             await self._host_everything()
             all_open = True
             self.cleaner = Cleaner(self.partitions, self.deep_work, self.clock)
@@ -89,7 +113,14 @@ class Node:
             self.dispatcher = Dispatcher(self._make_endpoints(), loop)
             self.listeners = Listeners(loop, self.config, self.dispatcher)
             self.background = Background(
-                self.metadata, self.partitions, self.listeners, self.flusher, self.cleaner, self.groups, self.clock
+                self.metadata,
+                self.partitions,
+                self.listeners,
+                self.flusher,
+                self.cleaner,
+                self.groups,
+                self.transactions,
+                self.clock,
             )
             self.addresses = self.listeners.bind()
         except BaseException as error:
@@ -122,13 +153,19 @@ class Node:
 
     def _adopt(self, replica: Replica) -> None:
         replica.on_watermark = self.waiting.on_watermark
-        if replica.partition.topic == OFFSETS_TOPIC:
-            replica.on_watermark = self._on_offsets_watermark
-            self.groups.coordinator.adopt(replica)
+        for coordinator in self._coordinators.values():
+            if replica.partition.topic == coordinator.topic.name:
+                replica.on_watermark = partial(self._on_coordinator_watermark, coordinator)
+                coordinator.adopt(replica)
 
-    def _on_offsets_watermark(self, replica: Replica) -> None:
+    def _on_coordinator_watermark(self, coordinator: Coordinator[Any, Any], replica: Replica) -> None:
         self.waiting.on_watermark(replica)
-        self.groups.coordinator.on_watermark(replica)
+        coordinator.on_watermark(replica)
+
+    @property
+    def _coordinators(self) -> dict[int, Coordinator[Any, Any]]:
+        """By FindCoordinator's key type."""
+        return {GROUP: self.groups.coordinator, TRANSACTION: self.transactions.coordinator}
 
     def _let_go(self, replicas: list[Replica]) -> None:
         self.waiting.forget_replicas(replicas)
@@ -138,14 +175,17 @@ class Node:
         config = self.config
         topics = TopicsHandler(self.metadata, self.partitions, uuid4, brokers=(config.node_id,))
         sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, Random(secrets.randbits(64)))
+        advertised = Advertised(config)
         group_requests = GroupRequests(self.groups.coordinator)
+        transaction_requests = TransactionRequests(self.transactions.coordinator, self.producer_ids)
+        verifier = TransactionVerifier(self.transactions.coordinator)
         handlers = (
-            ProduceHandler(self.partitions, self.waiting, self.flusher, self.deep_work, self.clock),
+            ProduceHandler(self.partitions, self.waiting, self.flusher, self.deep_work, verifier, self.clock),
             FetchHandler(self.partitions, self.waiting, self.flusher, sessions, config.fetch_max_bytes),
             OffsetsHandler(self.partitions),
             ClusterHandler(
                 self.metadata,
-                Advertised(config),
+                advertised,
                 config.node_id,
                 topics.auto_create if config.auto_create_topics_enable else None,
                 lambda: self.endpoints,
@@ -153,9 +193,12 @@ class Node:
             topics,
             ConfigsHandler(self.metadata, self.partitions),
             InspectionHandler(self.partitions, _disk_space),
-            ProducerIdsHandler(self.metadata),
-            GroupsHandler(group_requests, Advertised(config), config.node_id),
+            ProducerIdsHandler(self.producer_ids, transaction_requests),
+            CoordinatorsHandler(self._coordinators, advertised, config.node_id),
+            GroupsHandler(group_requests),
             GroupOffsetsHandler(group_requests, self.metadata),
+            TransactionalOffsetsHandler(group_requests, self.metadata, verifier),
+            TransactionsHandler(transaction_requests, self.groups.coordinator, self.metadata, self.markers),
             GroupInsightHandler(self.groups),
         )
         self.endpoints = [endpoint for handler in handlers for endpoint in handler.endpoints()]
@@ -168,7 +211,8 @@ class Node:
         """The kernel reports a lost write once and forgets it, so the whole directory is given up for good."""
         log.critical("log directory offline", directory=self.directory.path, reason=reason)
         self.directory.fail(reason)
-        self.groups.coordinator.fail(StorageOffline(reason))
+        for coordinator in self._coordinators.values():
+            coordinator.fail(StorageOffline(reason))
         for each in self.partitions:
             self.waiting.on_failure(each)
 

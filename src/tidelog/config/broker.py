@@ -244,6 +244,27 @@ class BrokerConfig:
         one_of("bidirectional", "upgrade", "downgrade", "disabled"),
     )
 
+    transaction_state_log_num_partitions: int = integer(
+        50, "Partitions of the topic that holds the state of transactions; fixed once it exists.", at_least(1)
+    )
+    transaction_state_log_replication_factor: int = integer(
+        3, "Replicas of that topic, or as many as there are brokers if that is fewer.", between(1, 32_767)
+    )
+    transaction_state_log_segment_bytes: int = integer(
+        104_857_600, "Segment size of that topic: small, so that it is compacted often and loads quickly.", at_least(1)
+    )
+    transaction_max_timeout_ms: int = integer(
+        900_000, "The longest transaction.timeout.ms a producer may ask for.", at_least(1)
+    )
+    transactional_id_expiration_ms: int = integer(
+        604_800_000,
+        "A transactional id without an open transaction that was not used for this long is forgotten.",
+        at_least(1),
+    )
+    transaction_remove_expired_transaction_cleanup_interval_ms: int = integer(
+        3_600_000, "How often transactional ids that are kept no longer are looked for.", at_least(1)
+    )
+
     socket_request_max_bytes: int = integer(104_857_600, "The largest request accepted.", at_least(1))
     queued_max_requests: int = integer(
         500, "Requests of one connection that may be in progress; beyond it the broker stops reading.", at_least(1)

@@ -30,16 +30,21 @@ from tidelog.wire.messages.admin import (
     DescribeTopicPartitionsResponse,
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
+    FinalizedFeatureKey,
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,
     MetadataResponseTopic,
+    SupportedFeatureKey,
 )
 from tidelog.wire.schema import encode
 
 PARTITIONS_PER_ANSWER = 2000
+TRANSACTION_VERSION = "transaction.version"
+SECOND_PROTOCOL = 2
+"""The transaction.version with an epoch per transaction (KIP-890); clients of the first are served as before."""
 BROKER_ENDPOINTS = 1
 CACHED_ANSWERS = 64
 CACHED_BYTES_MAX = 512 * 1024
@@ -79,7 +84,16 @@ class ClusterHandler:
             served = (each for each in self._served() if each.advertised)
             ranges = sorted((each.api_key, each.min_version, each.max_version) for each in served)
             self._api_versions = ApiVersionsResponse(
-                api_keys=tuple(ApiVersion(api_key=key, min_version=low, max_version=high) for key, low, high in ranges)
+                api_keys=tuple(ApiVersion(api_key=key, min_version=low, max_version=high) for key, low, high in ranges),
+                supported_features=(
+                    SupportedFeatureKey(name=TRANSACTION_VERSION, min_version=0, max_version=SECOND_PROTOCOL),
+                ),
+                finalized_features_epoch=0,
+                finalized_features=(
+                    FinalizedFeatureKey(
+                        name=TRANSACTION_VERSION, max_version_level=SECOND_PROTOCOL, min_version_level=SECOND_PROTOCOL
+                    ),
+                ),
             )
         return self._api_versions
 

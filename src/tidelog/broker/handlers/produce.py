@@ -2,22 +2,24 @@
 
 Versions: 3-13 work; 0-2 are advertised only because kcat stops compressing when the minimum is higher. acks=0 is
 never answered (an error closes the connection, as in Kafka); acks=1 is answered after the write; acks=all after the
-records are visible: on disk with flush.on.ack, in the page cache without. Not done: transactional batches are refused
-until transactions exist.
+records are visible: on disk with flush.on.ack, in the page cache without. A batch that opens a transaction in its log
+is written after the transaction's coordinator has vouched for it; from 12 on that also adds the partition.
 """
 
 import asyncio
+from typing import Final
 
 from tidelog.broker.connection import Part
 from tidelog.broker.deep_work import DeepWork
 from tidelog.broker.flusher import Flusher
 from tidelog.broker.partitions import Partitions
 from tidelog.broker.requests import Context, Endpoint, Later, RawReply
+from tidelog.broker.verification import TransactionVerifier, Writer
 from tidelog.broker.waiting import ParkedProduce, Waiting
 from tidelog.clock import Clock
 from tidelog.cluster.replica import Replica
 from tidelog.errors import CorruptMessage, ErrorCode, KafkaError
-from tidelog.storage.log import Appended
+from tidelog.storage.log import Appended, Verification
 from tidelog.storage.validation import needs_preparation
 from tidelog.wire.messages.data import (
     PartitionProduceData,
@@ -27,9 +29,13 @@ from tidelog.wire.messages.data import (
 )
 from tidelog.wire.produce_fast import decode_produce, encode_produce_response
 from tidelog.wire.produce_one import OneBatch, decode_one, encode_one
-from tidelog.wire.record_batch import HEADER_SIZE, read_header
+from tidelog.wire.record_batch import HEADER_SIZE, BatchHeader, read_header
 
-ACKS_ALL = -1
+ACKS_ALL: Final = -1
+ADDS_SINCE: Final = 12
+"""The first version whose producers get a new epoch with each transaction, and add partitions by writing to them."""
+ABORTABLE_SINCE: Final = 11
+"""The first version whose producers know TRANSACTION_ABORTABLE."""
 
 
 class ProduceHandler:
@@ -39,12 +45,14 @@ class ProduceHandler:
         waiting: Waiting,
         flusher: Flusher,
         deep_work: DeepWork,
+        verifier: TransactionVerifier,
         clock: Clock,
     ) -> None:
         self._partitions = partitions
         self._waiting = waiting
         self._flusher = flusher
         self._deep_work = deep_work
+        self._verifier = verifier
         self._clock = clock
 
     def endpoints(self) -> list[Endpoint]:
@@ -99,12 +107,12 @@ class ProduceHandler:
     def _produce_any(self, context: Context, frame: memoryview, body: int) -> RawReply:
         request = decode_produce(frame, body, context.version)
         targets, deep = self._targets(request)
-        if deep or len(targets) > AT_ONCE:
+        if deep or len(targets) > AT_ONCE or (request.transactional_id is not None and _unverified(targets)):
             own = decode_produce(memoryview(bytes(frame)), body, context.version)
             return self._produce_in_turns(context, own, self._targets(own)[0])
         waits: Waits = []
         now_ms = self._clock.now_ms()
-        results = [self._append(request, target, data, now_ms, None, waits) for target, data in targets]
+        results = [self._append(request, target, data, now_ms, None, waits, None) for target, data in targets]
         return self._answer(context, request, targets, results, waits)
 
     async def _produce_in_turns(self, context: Context, request: ProduceRequest, targets: "Targets") -> None:
@@ -112,6 +120,9 @@ class ProduceHandler:
         thousand batches in one go. The connection waits: the batch behind may carry the next sequence number."""
         results: Results = []
         waits: Waits = []
+        verified = {}
+        if request.transactional_id is not None:
+            verified = await self._verify(context, request.transactional_id, targets)
         for position, (target, data) in enumerate(targets):
             prepared: bytes | KafkaError | None = None
             if isinstance(target, Replica) and _is_deep(target, data):
@@ -119,12 +130,36 @@ class ProduceHandler:
                     prepared = await self._deep_work.prepare(bytes(data.records or b""), target.config)
                 except KafkaError as error:
                     prepared = error
-            results.append(self._append(request, target, data, self._clock.now_ms(), prepared, waits))
+            word = verified.get(position)
+            results.append(self._append(request, target, data, self._clock.now_ms(), prepared, waits, word))
             if position % AT_ONCE == AT_ONCE - 1:
                 await asyncio.sleep(0)
         parts = self._answer(context, request, targets, results, waits)
         if parts is not None:
             context.connection.answer(parts)
+
+    async def _verify(self, context: Context, transactional_id: str, targets: "Targets") -> "dict[int, Word]":
+        """By position: the coordinator's word for each batch that needs it, or why it refuses."""
+        needing = _unverified(targets)
+        if not needing:
+            return {}
+        writers = {(header.producer_id, header.producer_epoch) for _, _, header in needing}
+        if len(writers) > 1:
+            error = KafkaError("one transactional id, several producers", ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+            return {position: error for position, _, _ in needing}
+        adds = context.version >= ADDS_SINCE
+        words: dict[int, Word] = {
+            position: replica.log.begin_verification(header, every_epoch_is_new=adds)
+            for position, replica, header in needing
+        }
+        knows_abortable = context.version >= ABORTABLE_SINCE
+        writer = Writer(transactional_id, *writers.pop(), adds=adds, knows_abortable=knows_abortable)
+        codes = await self._verifier.verify(writer, [replica.partition for _, replica, _ in needing])
+        for position, replica, _ in needing:
+            code = codes[replica.partition]
+            if code:
+                words[position] = KafkaError(f"{replica.partition} is not part of the transaction", code)
+        return words
 
     def _targets(self, request: ProduceRequest) -> "tuple[Targets, bool]":
         """Where each batch goes, and whether one of them must be decoded by a worker process first."""
@@ -150,11 +185,14 @@ class ProduceHandler:
         now_ms: int,
         prepared: bytes | KafkaError | None,
         waits: "Waits",
+        word: "Word | None",
     ) -> PartitionProduceResponse:
         try:
             if isinstance(target, KafkaError):
                 raise target
-            return self._append_one(request, target, data, now_ms, prepared, waits)
+            if isinstance(word, KafkaError):
+                raise word
+            return self._append_one(request, target, data, now_ms, prepared, waits, word)
         except KafkaError as error:
             return _failure(data.index, error.code, str(error))
         except OSError as error:
@@ -190,18 +228,19 @@ class ProduceHandler:
         now_ms: int,
         prepared: bytes | KafkaError | None,
         waits: "Waits",
+        verification: Verification | None,
     ) -> PartitionProduceResponse:
         acks = request.acks
         if acks not in (ACKS_ALL, 0, 1):
             raise KafkaError(f"acks={acks} is not one of -1, 0 and 1", ErrorCode.INVALID_REQUIRED_ACKS)
-        if request.transactional_id is not None:
-            raise KafkaError("this broker does not support transactions", ErrorCode.INVALID_TXN_STATE)
         if isinstance(prepared, KafkaError):
             raise prepared
         records = data.records if prepared is None else prepared
         if records is None:
             raise CorruptMessage("no records")
-        appended = replica.append(records, acks=acks, now_ms=now_ms, prepared=prepared is not None)
+        appended = replica.append(
+            records, acks=acks, now_ms=now_ms, prepared=prepared is not None, verification=verification
+        )
         self._see_to_flush(replica, appended, acks)
         if acks == ACKS_ALL and replica.high_watermark <= appended.last_offset:
             waits.append((replica, appended.last_offset + 1))
@@ -217,6 +256,7 @@ Target = Replica | KafkaError
 Targets = list[tuple[Target, PartitionProduceData]]
 Results = list[PartitionProduceResponse]
 Waits = list[tuple[Replica, int]]
+Word = Verification | KafkaError
 
 AT_ONCE = 200
 """Batches appended before others get their turn."""
@@ -231,6 +271,17 @@ def _is_deep(replica: Replica, data: PartitionProduceData) -> bool:
         return False
     header = read_header(records)
     return (len(records) > INLINE_MAX or header.codec != 0) and needs_preparation(header, replica.log.config)
+
+
+def _unverified(targets: Targets) -> list[tuple[int, Replica, BatchHeader]]:
+    """The batches that would open a transaction in their log, by position."""
+    found = []
+    for position, (target, data) in enumerate(targets):
+        if isinstance(target, Replica) and data.records is not None and len(data.records) >= HEADER_SIZE:
+            header = read_header(data.records)
+            if target.log.needs_verification(header):
+                found.append((position, target, header))
+    return found
 
 
 def _failure(index: int, code: ErrorCode, message: str) -> PartitionProduceResponse:

@@ -1,0 +1,246 @@
+"""Transactions: a producer's requests, the markers between brokers, and inspection.
+
+AddPartitionsToTxn 0-5 (several transactions at a time from 4, which brokers send), AddOffsetsToTxn 0-4, EndTxn 0-5,
+WriteTxnMarkers 1-2, DescribeTransactions 0, ListTransactions 0-2. Everything is decided by a
+`transactions.TransactionShard`; this only carries. Not done: two-phase commit (KIP-939).
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from tidelog.broker.coordinator import Coordinator
+from tidelog.broker.markers import Failures, MarkerWriter
+from tidelog.broker.metadata import Metadata
+from tidelog.broker.producer_ids import ProducerIds
+from tidelog.broker.requests import Context, Endpoint, Later, Reply, frame_of
+from tidelog.broker.shard_host import TransactionEnd
+from tidelog.broker.shard_requests import Ask, ShardRequests
+from tidelog.broker.transactions import TransactionCoordinator
+from tidelog.cluster.image import MetadataImage
+from tidelog.coordination import coordinator_code
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.ids import TopicPartition
+from tidelog.transactions.context import Context as Asking
+from tidelog.transactions.records import TransactionRecord
+from tidelog.transactions.refusals import BATCHED_SINCE, refuse, topic_results
+from tidelog.transactions.shard import TransactionShard
+from tidelog.wire.messages import transactions as messages
+from tidelog.wire.schema import Message
+
+
+class TransactionRequests(ShardRequests[TransactionShard, TransactionRecord]):
+    def __init__(self, coordinator: TransactionCoordinator, producer_ids: ProducerIds) -> None:
+        super().__init__(coordinator)
+        self._producer_ids = producer_ids
+
+    def decide(self, shard: TransactionShard, request: Message, context: Context, waiter: int, now_ms: int) -> Any:
+        return shard.handle(request, Asking(context.version, waiter, context.connection.number), now_ms)
+
+    def refuse(self, request: Message, error: KafkaError, version: int) -> Message:
+        return refuse(request, coordinator_code(error), version)
+
+    def when_ready(self, context: Context, transactional_id: str, request: Message) -> Reply:
+        """With a producer id at hand, which the decision may need."""
+        if self._producer_ids.at_hand:
+            self.ask_one(context, transactional_id, request)
+            return None
+        return self._reserve_and_ask(context, transactional_id, request)
+
+    async def _reserve_and_ask(self, context: Context, transactional_id: str, request: Message) -> Message:
+        try:
+            await self._producer_ids.reserve()
+        except KafkaError as error:
+            return self.refuse(request, error, context.version)
+        return await self.answer_to(context, transactional_id, request)
+
+    async def answer_to(self, context: Context, transactional_id: str, request: Message) -> Message:
+        answer: Any = self.coordinator.loop.create_future()
+        self.submit(context, Ask(transactional_id, request), answer.set_result)
+        message: Message = await answer
+        return message
+
+
+class TransactionsHandler:
+    def __init__(
+        self,
+        requests: TransactionRequests,
+        groups: Coordinator[Any, Any],
+        metadata: Metadata,
+        markers: MarkerWriter,
+    ) -> None:
+        self._requests = requests
+        self._groups = groups
+        self._metadata = metadata
+        self._markers = markers
+
+    def endpoints(self) -> list[Endpoint]:
+        return [
+            Endpoint(24, 0, 5, self.add_partitions),
+            Endpoint(25, 0, 4, self.add_offsets),
+            Endpoint(26, 0, 5, self.end),
+            Endpoint(27, 1, 2, self.write_markers),
+            Endpoint(65, 0, 0, self.describe),
+            Endpoint(66, 0, 2, self.list),
+        ]
+
+    # -- what belongs to a transaction ------------------------------------------------------------------------------
+
+    def add_partitions(
+        self, context: Context, request: messages.AddPartitionsToTxnRequest
+    ) -> messages.AddPartitionsToTxnResponse | None:
+        image = self._metadata.image
+        if context.version >= BATCHED_SINCE:
+            self._add_batched(context, request)
+            return None
+        missing = _missing(image, request.v3_and_below_topics)
+        if missing:
+            # All or nothing: the producer must not believe that some of them were added.
+            return messages.AddPartitionsToTxnResponse(
+                results_by_topic_v3_and_below=_refused(request.v3_and_below_topics, missing)
+            )
+        self._requests.ask_one(context, request.v3_and_below_transactional_id, request)
+        return None
+
+    def _add_batched(self, context: Context, request: messages.AddPartitionsToTxnRequest) -> None:
+        image = self._metadata.image
+        refused: dict[str, messages.AddPartitionsToTxnResult] = {}
+        asks = []
+        for each in request.transactions:
+            missing = _missing(image, each.topics)
+            if missing:
+                refused[each.transactional_id] = messages.AddPartitionsToTxnResult(
+                    transactional_id=each.transactional_id, topic_results=_refused(each.topics, missing)
+                )
+            else:
+                asks.append(Ask(each.transactional_id, msgspec.structs.replace(request, transactions=(each,))))
+
+        def combine(answers: list[Any]) -> messages.AddPartitionsToTxnResponse:
+            results = [result for answer in answers for result in answer.results_by_transaction]
+            return messages.AddPartitionsToTxnResponse(results_by_transaction=(*results, *refused.values()))
+
+        self._requests.ask(context, asks, combine)
+
+    async def add_offsets(self, context: Context, request: messages.AddOffsetsToTxnRequest) -> Message:
+        try:
+            # The group's offsets will be written there, so there must be such a place.
+            await self._groups.ensure_topic()
+        except KafkaError as error:
+            return self._requests.refuse(request, error, context.version)
+        return await self._requests.answer_to(context, request.transactional_id, request)
+
+    def end(self, context: Context, request: messages.EndTxnRequest) -> Reply:
+        return self._requests.when_ready(context, request.transactional_id, request)
+
+    # -- inspection -------------------------------------------------------------------------------------------------
+
+    def describe(self, context: Context, request: messages.DescribeTransactionsRequest) -> None:
+        asks = [
+            Ask(each, msgspec.structs.replace(request, transactional_ids=(each,)))
+            for each in dict.fromkeys(request.transactional_ids)
+        ]
+        self._requests.ask(
+            context,
+            asks,
+            lambda answers: messages.DescribeTransactionsResponse(
+                transaction_states=tuple(state for answer in answers for state in answer.transaction_states)
+            ),
+        )
+
+    def list(self, context: Context, request: messages.ListTransactionsRequest) -> None:
+        """From every shard. One that cannot answer yet makes the whole list incomplete, so it is refused then."""
+        asks = [Ask(host, request) for host in self._requests.coordinator.hosts]
+
+        def combine(answers: list[Any]) -> messages.ListTransactionsResponse:
+            code = max((answer.error_code for answer in answers), default=0)
+            states = () if code else tuple(state for answer in answers for state in answer.transaction_states)
+            unknown = dict.fromkeys(each for answer in answers for each in answer.unknown_state_filters)
+            return messages.ListTransactionsResponse(
+                error_code=code, unknown_state_filters=tuple(unknown), transaction_states=states
+            )
+
+        self._requests.ask(context, asks, combine)
+
+    # -- markers ----------------------------------------------------------------------------------------------------
+
+    def write_markers(self, context: Context, request: messages.WriteTxnMarkersRequest) -> None:
+        """From another broker's coordinator, or from somebody who ends a transaction that no coordinator knows."""
+        later = Later(context.connection)
+        results: list[messages.WritableTxnMarkerResult | None] = [None] * len(request.markers)
+        missing = len(request.markers)
+        if not missing:
+            later.fulfil([frame_of(context, messages.WriteTxnMarkersResponse(markers=()))])
+            return
+
+        def written(position: int, marker: messages.WritableTxnMarker, failures: Failures) -> None:
+            nonlocal missing
+            results[position] = _marked(marker, failures)
+            missing -= 1
+            if missing == 0:
+                answered = tuple(each for each in results if each is not None)
+                later.fulfil([frame_of(context, messages.WriteTxnMarkersResponse(markers=answered))])
+
+        for position, marker in enumerate(request.markers):
+            end = TransactionEnd(
+                marker.producer_id,
+                marker.producer_epoch,
+                marker.transaction_result,
+                marker.coordinator_epoch,
+                marker.transaction_version,
+            )
+            # Once each, however often they are named.
+            partitions = dict.fromkeys(
+                TopicPartition(topic.name, number) for topic in marker.topics for number in topic.partition_indexes
+            )
+            self._markers.write(end, partitions, lambda failures, at=position, of=marker: written(at, of, failures))  # type: ignore[misc]
+
+
+def _missing(image: MetadataImage, topics: Iterable[messages.AddPartitionsToTxnTopic]) -> set[TopicPartition]:
+    return {
+        TopicPartition(topic.name, number)
+        for topic in topics
+        for number in topic.partitions
+        if not _exists(image, topic.name, number)
+    }
+
+
+def _exists(image: MetadataImage, topic: str, number: int) -> bool:
+    found = image.topics.get(topic)
+    return found is not None and 0 <= number < len(found.partitions)
+
+
+def _refused(
+    topics: tuple[messages.AddPartitionsToTxnTopic, ...], missing: set[TopicPartition]
+) -> tuple[messages.AddPartitionsToTxnTopicResult, ...]:
+    """Those that do not exist, and the others, which were not tried because of them."""
+    return tuple(
+        msgspec.structs.replace(
+            result,
+            results_by_partition=tuple(
+                msgspec.structs.replace(each, partition_error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                if TopicPartition(result.name, each.partition_index) in missing
+                else each
+                for each in result.results_by_partition
+            ),
+        )
+        for result in topic_results(topics, ErrorCode.OPERATION_NOT_ATTEMPTED)
+    )
+
+
+def _marked(marker: messages.WritableTxnMarker, failures: Failures) -> messages.WritableTxnMarkerResult:
+    def result(topic: str, number: int) -> messages.WritableTxnMarkerPartitionResult:
+        error = failures.get(TopicPartition(topic, number))
+        code = ErrorCode.NONE if error is None else error.code
+        return messages.WritableTxnMarkerPartitionResult(partition_index=number, error_code=code)
+
+    return messages.WritableTxnMarkerResult(
+        producer_id=marker.producer_id,
+        topics=tuple(
+            messages.WritableTxnMarkerTopicResult(
+                name=topic.name,
+                partitions=tuple(result(topic.name, number) for number in topic.partition_indexes),
+            )
+            for topic in marker.topics
+        ),
+    )

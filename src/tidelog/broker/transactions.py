@@ -1,0 +1,149 @@
+"""The transaction coordinator put together: settings for its shards, the topic they live in, and their markers."""
+
+from asyncio import AbstractEventLoop
+from functools import partial
+from typing import Any, Final
+from uuid import uuid4
+
+from tidelog.broker.coordinator import Coordinator, InternalTopic
+from tidelog.broker.flusher import Flusher
+from tidelog.broker.groups import GroupRoom
+from tidelog.broker.logs import get_logger
+from tidelog.broker.markers import Failures, MarkerWriter
+from tidelog.broker.metadata import Metadata
+from tidelog.broker.partitions import Partitions
+from tidelog.broker.producer_ids import ProducerIds
+from tidelog.broker.shard_host import ShardHost, TransactionEnd
+from tidelog.clock import Clock
+from tidelog.cluster.replica import Replica
+from tidelog.config import BrokerConfig
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.groups.regex import TopicPattern
+from tidelog.ids import TopicPartition
+from tidelog.transactions.context import Markers, TransactionSettings
+from tidelog.transactions.records import TransactionRecord, decode_record, encode_record
+from tidelog.transactions.shard import TransactionShard
+
+TRANSACTIONS_TOPIC: Final = "__transaction_state"
+RETRY_SECONDS: Final = 0.1
+"""Until markers are tried again that could not be written."""
+
+OVER: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_PRODUCER_EPOCH})
+"""Nothing is left to end there: the partition was deleted, or a newer epoch ended the transaction already."""
+
+log = get_logger("transactions")
+
+TransactionCoordinator = Coordinator[TransactionShard, TransactionRecord]
+TransactionHost = ShardHost[TransactionShard, TransactionRecord]
+
+
+class TransactionRecords:
+    """Kafka's record format, as the coordinator's host wants it."""
+
+    def encode(self, record: TransactionRecord) -> tuple[bytes, bytes | None]:
+        return encode_record(record)
+
+    def decode(self, key: bytes, value: bytes | None) -> TransactionRecord | None:
+        return decode_record(key, value)
+
+
+class TransactionRoom:
+    """Makes the coordinator and carries out what its shards decide."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        partitions: Partitions,
+        metadata: Metadata,
+        flusher: Flusher,
+        clock: Clock,
+        loop: AbstractEventLoop,
+        *,
+        groups: GroupRoom,
+        producer_ids: ProducerIds,
+        markers: MarkerWriter,
+    ) -> None:
+        self._config = config
+        self._loop = loop
+        self._groups = groups
+        self._producer_ids = producer_ids
+        self._markers = markers
+        self.coordinator: TransactionCoordinator = Coordinator(
+            InternalTopic(
+                TRANSACTIONS_TOPIC,
+                config.transaction_state_log_num_partitions,
+                config.transaction_state_log_replication_factor,
+                {
+                    "cleanup.policy": "compact",
+                    "compression.type": "uncompressed",
+                    "segment.bytes": str(config.transaction_state_log_segment_bytes),
+                },
+            ),
+            self._make_shard,
+            TransactionRecords(),
+            partitions=partitions,
+            metadata=metadata,
+            flusher=flusher,
+            clock=clock,
+            loop=loop,
+            new_topic_id=uuid4,
+            on_effect=self._carry_out,
+        )
+
+    def _make_shard(self, replica: Replica) -> TransactionShard:
+        config = self._config
+        return TransactionShard(
+            TransactionSettings(
+                transaction_max_timeout_ms=config.transaction_max_timeout_ms,
+                transactional_id_expiration_ms=config.transactional_id_expiration_ms,
+            ),
+            self._producer_ids.take,
+            self._groups.coordinator.partition_for,
+            coordinator_epoch=replica.leader_epoch,
+            select=lambda pattern, names: TopicPattern(pattern).select(names),
+        )
+
+    async def expire_ids(self) -> None:
+        for host in self.coordinator.hosts:
+            host.apply(lambda shard, now_ms: shard.expiry(now_ms))
+
+    # -- what was decided -------------------------------------------------------------------------------------------
+
+    def _carry_out(self, host: TransactionHost, markers: Markers) -> None:
+        self._write(host, markers, markers.partitions)
+
+    def _write(self, host: TransactionHost, markers: Markers, partitions: tuple[TopicPartition, ...]) -> None:
+        end = TransactionEnd(
+            markers.producer_id,
+            markers.producer_epoch,
+            markers.committed,
+            markers.coordinator_epoch,
+            markers.transaction_version,
+        )
+        self._markers.write(end, partitions, partial(self._written, host, markers))
+
+    def _written(self, host: TransactionHost, markers: Markers, failures: Failures) -> None:
+        if host.replica.log.failure is not None:
+            return  # with this disk the shard is gone; whoever loads it next is handed these markers again
+        left = tuple(partition for partition, error in failures.items() if error.code not in OVER)
+        if not left:
+            self._report(host, markers)
+            return
+        log.warning(
+            "markers are tried again",
+            transactional_id=markers.transactional_id,
+            partitions=[str(each) for each in left],
+            error=str(failures[left[0]]),
+        )
+        self._loop.call_later(RETRY_SECONDS, self._write, host, markers, left)
+
+    def _report(self, host: TransactionHost, markers: Markers) -> None:
+        def decide(shard: TransactionShard, waiter: int, now_ms: int) -> Any:
+            return shard.markers_written(markers, now_ms)
+
+        def done(answer: bool | KafkaError) -> None:
+            if isinstance(answer, KafkaError) and host.replica.log.failure is None:
+                # The log refused the record. The markers are in place, so only this is to be done again.
+                self._loop.call_later(RETRY_SECONDS, self._report, host, markers)
+
+        host.submit(decide, done)
