@@ -1,0 +1,410 @@
+"""Transactional producers of three libraries behind one face, and readers by isolation level. Nothing is patched."""
+
+import asyncio
+import subprocess
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Literal, Self
+
+import aiokafka
+import aiokafka.errors
+import confluent_kafka
+import kafka
+import kafka.errors
+from confluent_kafka import KafkaError, KafkaException
+
+from tidelog.client.connection import Connection
+from tidelog.errors import ErrorCode
+from tidelog.wire.messages.data import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+
+from .group_members import wait_for
+
+Isolation = Literal["read_committed", "read_uncommitted"]
+ISOLATIONS: tuple[Isolation, Isolation] = ("read_committed", "read_uncommitted")
+CALL_S = 20.0
+
+
+class Fenced(Exception):
+    """In the words of any library: somebody else owns this transactional id now."""
+
+
+class Producer(ABC):
+    """One producer with a transactional id, through its life. `with` closes it, as its library does."""
+
+    def __init__(self, bootstrap: str, transactional_id: str, *, timeout_ms: int = 30_000, codec: str = "none") -> None:
+        self.bootstrap, self.transactional_id = bootstrap, transactional_id
+        self.timeout_ms, self.codec = timeout_ms, codec
+
+    @abstractmethod
+    def init(self) -> Self: ...
+
+    @abstractmethod
+    def begin(self) -> None: ...
+
+    @abstractmethod
+    def send(self, topic: str, partition: int, *values: bytes, key: bytes | None = None) -> None:
+        """Returns once the broker has them all."""
+        ...
+
+    @abstractmethod
+    def send_offsets(self, offsets: Mapping[tuple[str, int], int], group: str, consumer: Any = None) -> None:
+        """`consumer` is of the same library, and a member of the group."""
+        ...
+
+    @abstractmethod
+    def commit(self) -> None: ...
+
+    @abstractmethod
+    def abort(self) -> None: ...
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+    def transact(self, topic: str, partition: int, *values: bytes, commit: bool = True) -> None:
+        self.begin()
+        self.send(topic, partition, *values)
+        self.commit() if commit else self.abort()
+
+    def __enter__(self) -> Self:
+        return self.init()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class ConfluentProducer(Producer):
+    _FENCED = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
+
+    def init(self) -> Self:
+        self.producer = confluent_kafka.Producer(
+            {
+                "bootstrap.servers": self.bootstrap,
+                "transactional.id": self.transactional_id,
+                "transaction.timeout.ms": self.timeout_ms,
+                "message.timeout.ms": min(self.timeout_ms, 20_000),
+                "compression.type": self.codec,
+                "linger.ms": 1,
+                "log_level": 0,
+            }
+        )
+        self._failures: list[KafkaError] = []
+        self._call(self.producer.init_transactions, CALL_S)
+        return self
+
+    def _call(self, function: Callable[..., Any], *arguments: Any) -> None:
+        try:
+            function(*arguments)
+        except (KafkaException, SystemError) as failure:
+            # A fatal error is raised within whatever callback comes next, and Python makes a SystemError of that.
+            told = failure.__cause__ if isinstance(failure, SystemError) else failure
+            if isinstance(told, KafkaException) and told.args[0].code() in self._FENCED:
+                raise Fenced(str(told)) from failure
+            raise
+
+    def begin(self) -> None:
+        self._call(self.producer.begin_transaction)
+
+    def send(self, topic: str, partition: int, *values: bytes, key: bytes | None = None) -> None:
+        self._failures = []
+        for value in values:
+            self._call(lambda value=value: self.producer.produce(topic, value, key, partition, on_delivery=self._told))
+        self._call(self.producer.flush, CALL_S)
+        for failure in self._failures:
+            self._call(_raise, KafkaException(failure))
+
+    def _told(self, error: KafkaError | None, _message: confluent_kafka.Message) -> None:
+        if error is not None:
+            self._failures.append(error)
+
+    def send_offsets(self, offsets: Mapping[tuple[str, int], int], group: str, consumer: Any = None) -> None:
+        places = [confluent_kafka.TopicPartition(*place, offset) for place, offset in offsets.items()]
+        if consumer is None:
+            consumer = confluent_kafka.Consumer({"bootstrap.servers": self.bootstrap, "group.id": group})
+        self._call(self.producer.send_offsets_to_transaction, places, consumer.consumer_group_metadata(), CALL_S)
+
+    def commit(self) -> None:
+        self._call(self.producer.commit_transaction, CALL_S)
+
+    def abort(self) -> None:
+        self._call(self.producer.abort_transaction, CALL_S)
+
+    def close(self) -> None:
+        self.producer.purge()
+
+
+class KafkaPythonProducer(Producer):
+    _FENCED = (kafka.errors.ProducerFencedError, kafka.errors.InvalidProducerEpochError)
+
+    def init(self) -> Self:
+        self.producer = kafka.KafkaProducer(
+            bootstrap_servers=self.bootstrap,
+            transactional_id=self.transactional_id,
+            transaction_timeout_ms=self.timeout_ms,
+            compression_type=None if self.codec == "none" else self.codec,
+            max_block_ms=int(CALL_S * 1000),
+            linger_ms=1,
+        )
+        self._call(self.producer.init_transactions)
+        return self
+
+    def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        try:
+            return function(*arguments)
+        except self._FENCED as failure:
+            raise Fenced(repr(failure)) from failure
+
+    def begin(self) -> None:
+        self._call(self.producer.begin_transaction)
+
+    def send(self, topic: str, partition: int, *values: bytes, key: bytes | None = None) -> None:
+        futures = [
+            self._call(lambda value=value: self.producer.send(topic, value, key, partition=partition))
+            for value in values
+        ]
+        self.producer.flush(timeout=CALL_S)
+        for future in futures:
+            self._call(lambda future=future: future.get(timeout=CALL_S))
+
+    def send_offsets(self, offsets: Mapping[tuple[str, int], int], group: str, consumer: Any = None) -> None:
+        places = {
+            kafka.TopicPartition(*place): kafka.structs.OffsetAndMetadata(offset, "", -1)
+            for place, offset in offsets.items()
+        }
+        metadata = group if consumer is None else consumer.group_metadata()
+        self._call(self.producer.send_offsets_to_transaction, places, metadata)
+
+    def commit(self) -> None:
+        self._call(self.producer.commit_transaction)
+
+    def abort(self) -> None:
+        self._call(self.producer.abort_transaction)
+
+    def close(self) -> None:
+        self.producer.close(timeout=0)
+
+
+class AioKafkaProducer(Producer):
+    """Its event loop runs in a thread, as it must go on between two calls."""
+
+    def init(self) -> Self:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        try:
+            self._call(self._start())
+        except BaseException:
+            self._end_loop()
+            raise
+        return self
+
+    async def _start(self) -> None:
+        self.producer = aiokafka.AIOKafkaProducer(
+            bootstrap_servers=self.bootstrap,
+            transactional_id=self.transactional_id,
+            transaction_timeout_ms=self.timeout_ms,
+            compression_type=None if self.codec == "none" else self.codec,
+            linger_ms=1,
+            retry_backoff_ms=20,
+        )
+        try:
+            await self.producer.start()
+        except BaseException:
+            await self.producer.client.close()
+            raise
+
+    def _call(self, work: Coroutine[Any, Any, Any]) -> Any:
+        try:
+            return asyncio.run_coroutine_threadsafe(work, self._loop).result(CALL_S)
+        except (aiokafka.errors.ProducerFenced, aiokafka.errors.InvalidProducerEpoch) as failure:
+            raise Fenced(repr(failure)) from failure
+
+    def begin(self) -> None:
+        self._call(self.producer.begin_transaction())
+
+    def send(self, topic: str, partition: int, *values: bytes, key: bytes | None = None) -> None:
+        async def work() -> None:
+            futures = [await self.producer.send(topic, value, key, partition=partition) for value in values]
+            await asyncio.gather(*futures)
+
+        self._call(work())
+
+    def send_offsets(self, offsets: Mapping[tuple[str, int], int], group: str, consumer: Any = None) -> None:
+        """It knows groups by their name only: whose generation is over is not seen."""
+        places = {aiokafka.TopicPartition(*place): offset for place, offset in offsets.items()}
+        self._call(self.producer.send_offsets_to_transaction(places, group))
+
+    def commit(self) -> None:
+        self._call(self.producer.commit_transaction())
+
+    def abort(self) -> None:
+        self._call(self.producer.abort_transaction())
+
+    def close(self) -> None:
+        """Without the end of an open transaction: `stop` would abort it."""
+
+        async def work() -> None:
+            await self.producer._sender.close()
+            await self.producer.client.close()
+            self.producer._closed = True
+
+        self._call(work())
+        self._end_loop()
+
+    def _end_loop(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(CALL_S)
+        self._loop.close()
+
+
+PRODUCERS: dict[str, type[Producer]] = {
+    "confluent": ConfluentProducer,
+    "kafka-python": KafkaPythonProducer,
+    "aiokafka": AioKafkaProducer,
+}
+
+
+def _raise(failure: BaseException) -> None:
+    raise failure
+
+
+# -- readers -----------------------------------------------------------------------------------------------------------
+
+Values = dict[int, list[bytes]]
+
+
+def end_offset(bootstrap: str, topic: str, partition: int, isolation: Isolation) -> int:
+    """Of read_committed readers this is the last stable offset."""
+    host, port = bootstrap.rsplit(":", 1)
+    asked = ListOffsetsPartition(partition_index=partition, current_leader_epoch=-1, timestamp=-1)
+    request = ListOffsetsRequest(
+        replica_id=-1,
+        isolation_level=int(isolation == "read_committed"),
+        topics=(ListOffsetsTopic(name=topic, partitions=(asked,)),),
+    )
+    with Connection(host, int(port)) as connection:
+        (answer,) = connection.call(request, 5).topics[0].partitions
+    assert answer.error_code == ErrorCode.NONE
+    return int(answer.offset)
+
+
+def _confluent(bootstrap: str, topic: str, ends: Mapping[int, int], isolation: Isolation) -> Values:
+    consumer = confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "unused",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": isolation,
+            "check.crcs": True,
+            "fetch.wait.max.ms": 50,
+        }
+    )
+    consumer.assign([confluent_kafka.TopicPartition(topic, p, confluent_kafka.OFFSET_BEGINNING) for p in ends])
+    got: Values = {p: [] for p in ends}
+    left, deadline = set(ends), time.monotonic() + CALL_S
+    while left:
+        assert time.monotonic() < deadline, f"no end of partitions {left}"
+        for message in consumer.consume(500, 0.1):
+            error, partition = message.error(), message.partition() or 0
+            if error is None:
+                got[partition].append(message.value() or b"")
+            else:
+                assert error.code() == KafkaError._PARTITION_EOF, error
+                left.discard(partition)
+    consumer.close()
+    return got
+
+
+def _kafka_python(bootstrap: str, topic: str, ends: Mapping[int, int], isolation: Isolation) -> Values:
+    consumer = kafka.KafkaConsumer(
+        bootstrap_servers=bootstrap, auto_offset_reset="earliest", isolation_level=isolation, fetch_max_wait_ms=50
+    )
+    places = [kafka.TopicPartition(topic, p) for p in ends]
+    consumer.assign(places)
+    got: Values = {p: [] for p in ends}
+    deadline = time.monotonic() + CALL_S
+    while any(consumer.position(place) < ends[place.partition] for place in places):
+        assert time.monotonic() < deadline, f"stands at {[consumer.position(place) for place in places]} of {ends}"
+        for partition, messages in consumer.poll(timeout_ms=100).items():
+            got[partition.partition] += [message.value for message in messages]
+    consumer.close()
+    return got
+
+
+def _aiokafka(bootstrap: str, topic: str, ends: Mapping[int, int], isolation: Isolation) -> Values:
+    got: Values = {p: [] for p in ends}
+
+    async def run() -> None:
+        consumer = aiokafka.AIOKafkaConsumer(
+            bootstrap_servers=bootstrap,
+            group_id=None,
+            auto_offset_reset="earliest",
+            isolation_level=isolation,
+            fetch_max_wait_ms=50,
+        )
+        places = [aiokafka.TopicPartition(topic, p) for p in ends]
+        consumer.assign(places)
+        async with consumer:
+            deadline = time.monotonic() + CALL_S
+            while any([await consumer.position(place) < ends[place.partition] for place in places]):
+                assert time.monotonic() < deadline, "it does not come to the end"
+                for partition, messages in (await consumer.getmany(timeout_ms=100)).items():
+                    got[partition.partition] += [message.value for message in messages]
+
+    asyncio.run(run())
+    return got
+
+
+def _kcat(bootstrap: str, topic: str, ends: Mapping[int, int], isolation: Isolation) -> Values:
+    got: Values = {}
+    for partition in ends:
+        command = ["kcat", "-C", "-b", bootstrap, "-t", topic, "-p", str(partition), "-o", "beginning", "-q", "-e"]
+        command += ["-X", f"isolation.level={isolation}", "-X", "fetch.wait.max.ms=50", "-f", "%s\n"]
+        output = subprocess.run(command, check=True, timeout=CALL_S, capture_output=True).stdout
+        got[partition] = output.splitlines()
+    return got
+
+
+READERS: dict[str, Callable[[str, str, Mapping[int, int], Isolation], Values]] = {
+    "confluent": _confluent,
+    "kafka-python": _kafka_python,
+    "aiokafka": _aiokafka,
+    "kcat": _kcat,
+}
+
+
+def until_over(bootstrap: str, topic: str, partitions: Sequence[int] = (0,)) -> None:
+    """Waits for the markers. A client's commit returns once it is decided, and readers hear of it a moment later."""
+    for partition in partitions:
+        wait_for(
+            lambda partition=partition: (  # type: ignore[misc]
+                end_offset(bootstrap, topic, partition, "read_committed")
+                == end_offset(bootstrap, topic, partition, "read_uncommitted")
+            ),
+            f"the end of every transaction in {topic}-{partition}",
+        )
+
+
+def read(
+    bootstrap: str,
+    topic: str,
+    isolation: Isolation = "read_committed",
+    *,
+    reader: str = "confluent",
+    partitions: Sequence[int] = (0,),
+    over: bool = False,
+) -> Values:
+    """Everything there is for such a reader by now; or once all transactions are `over`."""
+    if over:
+        until_over(bootstrap, topic, partitions)
+    ends = {partition: end_offset(bootstrap, topic, partition, isolation) for partition in partitions}
+    return READERS[reader](bootstrap, topic, ends, isolation)
