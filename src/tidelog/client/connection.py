@@ -4,6 +4,7 @@ It negotiates nothing and retries nothing: the caller names the version, or gets
 makes it the tool for tests, benchmarks and the CLI's own questions, where a real client would hide what is looked for.
 """
 
+import contextlib
 import socket
 from collections import deque
 from types import TracebackType
@@ -109,6 +110,11 @@ class Connection:
 
     def close(self) -> None:
         self._socket.close()
+
+    def abort(self) -> None:
+        """Ends a call that another thread is waiting in: closing alone would not wake it."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
 
     def __enter__(self) -> Self:
         return self

@@ -1,0 +1,52 @@
+"""What runs in Spark's Python workers: a slice of a partition as Arrow batches."""
+
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from tidelog.client.cluster import READ_COMMITTED
+from tidelog.client.fetcher import DataLost, FetchRange, PartitionFetcher
+from tidelog.spark.options import SourceOptions
+from tidelog.spark.resolve import open_cluster
+from tidelog.spark.slices import Slice
+
+log = logging.getLogger("tidelog.spark")
+
+
+def read_slice(options: SourceOptions, wanted: Slice, columns: Sequence[str]) -> Iterator[Any]:
+    """Arrow batches with `columns` in that order."""
+    # Here, not above: the planner on the driver has no use for the compiler.
+    from tidelog.spark.columns.build import ColumnBuilder
+
+    builder = ColumnBuilder(
+        columns,
+        topic=wanted.topic,
+        partition=wanted.partition,
+        read_committed=options.isolation_level == READ_COMMITTED,
+    )
+    fetch = FetchRange(
+        partition=wanted.at,
+        topic_id=wanted.topic_id,
+        start=wanted.start,
+        end=wanted.end,
+        isolation_level=options.isolation_level,
+    )
+
+    with open_cluster(options) as cluster:
+        fetcher = PartitionFetcher(
+            cluster, fetch, on_loss=lambda loss: on_loss(options, loss), timeout_s=options.timeout_ms / 1000
+        )
+        for fetched in fetcher:
+            yield from builder.read(fetched, wanted.start, wanted.end)
+
+
+def on_loss(options: SourceOptions, loss: DataLost) -> None:
+    """Stops the query, or says what is skipped, as failOnDataLoss wants it."""
+    if options.fail_on_data_loss:
+        raise DataLost(
+            loss.partition,
+            loss.start,
+            loss.end,
+            f"{loss.why}. The query stops rather than skip them; failOnDataLoss=false logs the range and reads on",
+        ) from None
+    log.warning("%s; failOnDataLoss=false: reading on behind them", loss)

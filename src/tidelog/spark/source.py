@@ -1,0 +1,21 @@
+"""The data source `tidelog`: what `format("tidelog")` finds."""
+
+from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.types import StructType
+
+from tidelog.spark.options import parse_options
+from tidelog.spark.schema import full_schema
+
+
+class TidelogDataSource(DataSource):
+    @classmethod
+    def name(cls) -> str:
+        return "tidelog"
+
+    def schema(self) -> StructType:
+        return full_schema(self.options.get("includeHeaders", "false").lower() == "true")
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        from tidelog.spark.batch import TidelogBatchReader
+
+        return TidelogBatchReader(parse_options(self.options, streaming=False), schema)
