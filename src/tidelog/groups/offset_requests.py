@@ -5,6 +5,7 @@ what is answered; ids that come along are stored, as Kafka 4.1 does.
 """
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 from tidelog.coordination import Outcome, Producer
@@ -48,19 +49,31 @@ DEFAULT_RETENTION: Final = -1
 def commit(request: OffsetCommitRequest, settings: GroupSettings, now_ms: int) -> Outcome[Any, GroupRecord]:
     """The member's right to commit has been checked."""
     expire_ms = NO_EXPIRY if request.retention_time_ms == DEFAULT_RETENTION else now_ms + request.retention_time_ms
+    group_id, max_bytes = request.group_id, settings.offset_metadata_max_bytes
     records: list[GroupRecord] = []
     topics: list[OffsetCommitResponseTopic] = []
     for topic in request.topics:
+        name, topic_id = topic.name, topic.topic_id
         results = []
         for partition in topic.partitions:
-            code = ErrorCode.NONE
-            if _metadata_is_too_long(partition.committed_metadata, settings):
-                code = ErrorCode.OFFSET_METADATA_TOO_LARGE
+            metadata = partition.committed_metadata
+            if metadata and len(metadata) > max_bytes:
+                results.append(_too_large(partition.partition_index))
             else:
-                records.append(_record(request.group_id, topic.name, partition, now_ms, expire_ms, topic.topic_id))
-            results.append(OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=code))
-        topics.append(OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=tuple(results)))
+                records.append(_record(group_id, name, partition, now_ms, expire_ms, topic_id))
+                results.append(_stored(partition.partition_index))
+        topics.append(OffsetCommitResponseTopic(name=name, topic_id=topic_id, partitions=tuple(results)))
     return Outcome(OffsetCommitResponse(topics=tuple(topics)), records=tuple(records))
+
+
+@lru_cache(maxsize=1024)
+def _stored(partition: int) -> OffsetCommitResponsePartition:
+    """Nearly every answer of nearly every commit, so each is made once. It is not changed by anybody."""
+    return OffsetCommitResponsePartition(partition_index=partition, error_code=ErrorCode.NONE)
+
+
+def _too_large(partition: int) -> OffsetCommitResponsePartition:
+    return OffsetCommitResponsePartition(partition_index=partition, error_code=ErrorCode.OFFSET_METADATA_TOO_LARGE)
 
 
 def commit_transactional(

@@ -112,10 +112,8 @@ class Offsets:
     def replay(
         self, key: OffsetCommitKey, value: OffsetCommitValue | None, offset: int, producer_id: int = NO_PRODUCER_ID
     ) -> None:
-        # Every record brings its own copy of the topic's name; thousands of groups need only one.
-        partition = TopicPartition(intern(key.topic), key.partition)
         if value is None:
-            self._remove(key.group, partition)
+            self._remove(key.group, TopicPartition(key.topic, key.partition))
             return
         committed = Committed(
             value.offset,
@@ -127,10 +125,19 @@ class Offsets:
             offset,
         )
         if producer_id == NO_PRODUCER_ID:
-            self._committed.setdefault(key.group, {})[partition] = committed
+            offsets = self._committed.get(key.group)
+            if offsets is None:
+                offsets = self._committed[key.group] = {}
         else:
-            self._pending.setdefault(producer_id, {}).setdefault(key.group, {})[partition] = committed
+            offsets = self._pending.setdefault(producer_id, {}).setdefault(key.group, {})
             self._open.setdefault(key.group, set()).add(producer_id)
+        # A plain tuple finds the entry that is there, as nearly always: the partition need not be named anew.
+        known = (key.topic, key.partition)
+        if known in offsets:
+            offsets[known] = committed
+        else:
+            # Every record brings its own copy of the topic's name; thousands of groups need only one.
+            offsets[TopicPartition(intern(key.topic), key.partition)] = committed
 
     def replay_marker(self, producer_id: int, committed: bool) -> None:
         for group_id, offsets in self._pending.pop(producer_id, {}).items():

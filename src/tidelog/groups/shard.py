@@ -293,8 +293,8 @@ class GroupShard:
 
     def replay(self, record: GroupRecord, offset: int, producer_id: int = NO_PRODUCER_ID) -> None:
         key, value = record
-        if isinstance(key, OffsetCommitKey):
-            self.offsets.replay(key, value if isinstance(value, OffsetCommitValue) else None, offset, producer_id)
+        if type(key) is OffsetCommitKey:
+            self.offsets.replay(key, value if type(value) is OffsetCommitValue else None, offset, producer_id)
         elif isinstance(key, GroupMetadataKey):
             if isinstance(value, GroupMetadataValue):
                 self._classic[key.group] = ClassicGroup.restored(key.group, value)

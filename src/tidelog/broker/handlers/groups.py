@@ -27,11 +27,8 @@ GroupCoordinator = Coordinator[GroupShard, GroupRecord]
 class GroupRecords:
     """Kafka's record format, as the coordinator's host wants it."""
 
-    def encode(self, record: GroupRecord) -> tuple[bytes, bytes | None]:
-        return encode_record(record)
-
-    def decode(self, key: bytes, value: bytes | None) -> GroupRecord | None:
-        return decode_record(key, value)
+    encode = staticmethod(encode_record)
+    decode = staticmethod(decode_record)
 
 
 class GroupRequests(ShardRequests[GroupShard, GroupRecord]):
