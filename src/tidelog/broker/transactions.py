@@ -26,10 +26,8 @@ from tidelog.transactions.shard import TransactionShard
 
 TRANSACTIONS_TOPIC: Final = "__transaction_state"
 RETRY_SECONDS: Final = 0.1
-"""Until markers are tried again that could not be written."""
-
-OVER: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_PRODUCER_EPOCH})
-"""Nothing is left to end there: the partition was deleted, or a newer epoch ended the transaction already."""
+"""Until markers are tried again that could not be written. Longer each time, up to the next."""
+RETRY_SECONDS_MAX: Final = 1.0
 
 log = get_logger("transactions")
 
@@ -64,6 +62,7 @@ class TransactionRoom:
         markers: MarkerWriter,
     ) -> None:
         self._config = config
+        self._metadata = metadata
         self._loop = loop
         self._groups = groups
         self._producer_ids = producer_ids
@@ -110,9 +109,11 @@ class TransactionRoom:
     # -- what was decided -------------------------------------------------------------------------------------------
 
     def _carry_out(self, host: TransactionHost, markers: Markers) -> None:
-        self._write(host, markers, markers.partitions)
+        self._write(host, markers, markers.partitions, RETRY_SECONDS)
 
-    def _write(self, host: TransactionHost, markers: Markers, partitions: tuple[TopicPartition, ...]) -> None:
+    def _write(
+        self, host: TransactionHost, markers: Markers, partitions: tuple[TopicPartition, ...], patience_s: float
+    ) -> None:
         end = TransactionEnd(
             markers.producer_id,
             markers.producer_epoch,
@@ -120,12 +121,12 @@ class TransactionRoom:
             markers.coordinator_epoch,
             markers.transaction_version,
         )
-        self._markers.write(end, partitions, partial(self._written, host, markers))
+        self._markers.write(end, partitions, partial(self._written, host, markers, patience_s))
 
-    def _written(self, host: TransactionHost, markers: Markers, failures: Failures) -> None:
+    def _written(self, host: TransactionHost, markers: Markers, patience_s: float, failures: Failures) -> None:
         if host.replica.log.failure is not None:
             return  # with this disk the shard is gone; whoever loads it next is handed these markers again
-        left = tuple(partition for partition, error in failures.items() if error.code not in OVER)
+        left = tuple(partition for partition, error in failures.items() if not self._is_over(partition, error))
         if not left:
             self._report(host, markers)
             return
@@ -135,7 +136,16 @@ class TransactionRoom:
             partitions=[str(each) for each in left],
             error=str(failures[left[0]]),
         )
-        self._loop.call_later(RETRY_SECONDS, self._write, host, markers, left)
+        longer_s = min(2 * patience_s, RETRY_SECONDS_MAX)
+        self._loop.call_later(patience_s, self._write, host, markers, left, longer_s)
+
+    def _is_over(self, partition: TopicPartition, error: KafkaError) -> bool:
+        """Nothing is left to end there: a newer epoch ended the transaction already, or the partition was deleted. One
+        that is only not here yet, because this broker is starting, is waited for: its readers wait for the marker."""
+        if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            topic = self._metadata.image.topics.get(partition.topic)
+            return topic is None or partition.partition >= len(topic.partitions)
+        return error.code == ErrorCode.INVALID_PRODUCER_EPOCH
 
     def _report(self, host: TransactionHost, markers: Markers) -> None:
         def decide(shard: TransactionShard, waiter: int, now_ms: int) -> Any:
