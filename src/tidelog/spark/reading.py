@@ -4,26 +4,28 @@ import logging
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tidelog.client.cluster import READ_COMMITTED
+from tidelog.client.cluster import READ_COMMITTED, Cluster
 from tidelog.client.fetcher import DataLost, FetchRange, PartitionFetcher
 from tidelog.spark.options import SourceOptions
 from tidelog.spark.resolve import open_cluster
-from tidelog.spark.slices import Slice
+from tidelog.spark.slices import ReadTask, Slice
 
 log = logging.getLogger("tidelog.spark")
 
 
-def read_slice(options: SourceOptions, wanted: Slice, columns: Sequence[str]) -> Iterator[Any]:
+def read_task(options: SourceOptions, task: ReadTask, columns: Sequence[str]) -> Iterator[Any]:
     """Arrow batches with `columns` in that order."""
+    with open_cluster(options) as cluster:
+        for wanted in task.slices:
+            yield from _read_slice(cluster, options, wanted, columns)
+
+
+def _read_slice(cluster: Cluster, options: SourceOptions, wanted: Slice, columns: Sequence[str]) -> Iterator[Any]:
     # Here, not above: the planner on the driver has no use for the compiler.
     from tidelog.spark.columns.build import ColumnBuilder
 
-    builder = ColumnBuilder(
-        columns,
-        topic=wanted.topic,
-        partition=wanted.partition,
-        read_committed=options.isolation_level == READ_COMMITTED,
-    )
+    read_committed = options.isolation_level == READ_COMMITTED
+    builder = ColumnBuilder(columns, topic=wanted.topic, partition=wanted.partition, read_committed=read_committed)
     fetch = FetchRange(
         partition=wanted.at,
         topic_id=wanted.topic_id,
@@ -31,13 +33,11 @@ def read_slice(options: SourceOptions, wanted: Slice, columns: Sequence[str]) ->
         end=wanted.end,
         isolation_level=options.isolation_level,
     )
-
-    with open_cluster(options) as cluster:
-        fetcher = PartitionFetcher(
-            cluster, fetch, on_loss=lambda loss: on_loss(options, loss), timeout_s=options.timeout_ms / 1000
-        )
-        for fetched in fetcher:
-            yield from builder.read(fetched, wanted.start, wanted.end)
+    fetcher = PartitionFetcher(
+        cluster, fetch, on_loss=lambda loss: on_loss(options, loss), timeout_s=options.timeout_ms / 1000
+    )
+    for fetched in fetcher:
+        yield from builder.read(fetched, wanted.start, wanted.end)
 
 
 def on_loss(options: SourceOptions, loss: DataLost) -> None:

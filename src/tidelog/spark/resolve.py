@@ -99,24 +99,34 @@ def _check_complete(bound: Bound, partitions: list[TopicPartition]) -> None:
         raise InvalidOption(f"{bound.option} {problem} {says}; every partition that is read must be given")
 
 
-def bytes_per_record(cluster: Cluster, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, float]:
-    """What a record takes in each log on average, by the brokers' own count. Empty where they do not tell: a right may
-    be missing, and slices are then whole partitions."""
+def record_bytes(cluster: Cluster, partitions: Iterable[TopicPartition]) -> dict[str, int]:
+    """What a record of each topic takes in the log on average, by the brokers' own count. A topic is missing where they
+    do not tell (a right may be missing), and its slices are then whole partitions."""
     wanted = list(partitions)
     if not wanted:
         return {}
     try:
         starts = cluster.offsets(dict.fromkeys(wanted, EARLIEST))
         ends = cluster.offsets(dict.fromkeys(wanted, LATEST))
-        leaders = cluster.by_leader(wanted)
-        sizes: dict[TopicPartition, int] = {}
-        for node_id, topics in leaders.items():
-            rows = tuple(DescribableLogDirTopic(topic=name, partitions=tuple(ns)) for name, ns in topics.items())
-            for answer in cluster.ask_nodes(DescribeLogDirsRequest(topics=rows), [node_id]):
-                for log_dir in answer.results:
-                    for topic in log_dir.topics:
-                        for part in topic.partitions:
-                            sizes[TopicPartition(topic.name, part.partition_index)] = part.partition_size
+        sizes = _log_sizes(cluster, wanted)
     except (KafkaError, OSError):
         return {}
-    return {at: size / max(1, ends[at].offset - starts[at].offset) for at, size in sizes.items() if at in ends}
+    totals: dict[str, list[int]] = {}
+    for at, size in sizes.items():
+        if at in ends:
+            total = totals.setdefault(at.topic, [0, 0])
+            total[0] += size
+            total[1] += ends[at].offset - starts[at].offset
+    return {topic: max(1, -(-size // count)) for topic, (size, count) in totals.items() if count > 0}
+
+
+def _log_sizes(cluster: Cluster, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+    sizes: dict[TopicPartition, int] = {}
+    for node_id, topics in cluster.by_leader(partitions).items():
+        rows = tuple(DescribableLogDirTopic(topic=name, partitions=tuple(ns)) for name, ns in topics.items())
+        for answer in cluster.ask_nodes(DescribeLogDirsRequest(topics=rows), [node_id]):
+            for log_dir in answer.results:
+                for topic in log_dir.topics:
+                    for part in topic.partitions:
+                        sizes[TopicPartition(topic.name, part.partition_index)] = part.partition_size
+    return sizes

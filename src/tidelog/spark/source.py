@@ -1,6 +1,6 @@
 """The data source `tidelog`: what `format("tidelog")` finds."""
 
-from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
 from tidelog.spark.options import parse_options
@@ -19,3 +19,8 @@ class TidelogDataSource(DataSource):
         from tidelog.spark.batch import TidelogBatchReader
 
         return TidelogBatchReader(parse_options(self.options, streaming=False), schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        from tidelog.spark.streaming import TidelogStreamReader
+
+        return TidelogStreamReader(parse_options(self.options, streaming=True), schema)
