@@ -277,6 +277,46 @@ class UnknownLeaderEpoch(KafkaError):
     code = ErrorCode.UNKNOWN_LEADER_EPOCH
 
 
+class NotLeaderOrFollower(KafkaError):
+    code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+class InvalidUpdateVersion(KafkaError):
+    """The change was asked for on an older picture than the controller's."""
+
+    code = ErrorCode.INVALID_UPDATE_VERSION
+
+
+class IneligibleReplica(KafkaError):
+    code = ErrorCode.INELIGIBLE_REPLICA
+
+
+class ElectionNotNeeded(KafkaError):
+    code = ErrorCode.ELECTION_NOT_NEEDED
+
+
+class PreferredLeaderNotAvailable(KafkaError):
+    code = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+
+
+class EligibleLeadersNotAvailable(KafkaError):
+    code = ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+
+
+class StaleBrokerEpoch(KafkaError):
+    """Another process has registered as this broker since."""
+
+    code = ErrorCode.STALE_BROKER_EPOCH
+
+
+class BrokerIdNotRegistered(KafkaError):
+    code = ErrorCode.BROKER_ID_NOT_REGISTERED
+
+
+class DuplicateBrokerRegistration(KafkaError):
+    code = ErrorCode.DUPLICATE_BROKER_REGISTRATION
+
+
 class MalformedMessage(Exception):
     """Bytes off the wire that are not a message. The connection that sent them is closed."""
 

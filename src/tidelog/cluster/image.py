@@ -1,4 +1,4 @@
-"""The metadata image: an immutable picture of topics, partitions and settings.
+"""The metadata image: an immutable picture of brokers, topics, partitions and settings.
 
 `image.apply(records)` returns the next picture; nobody ever changes one. Readers hold a reference and are never
 surprised.
@@ -6,12 +6,15 @@ surprised.
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
+from typing import Any
 from uuid import UUID
 
 import msgspec
 
 from tidelog.cluster.records import (
     AnyRecord,
+    BrokerRecord,
+    BrokerRemoved,
     ConfigRecord,
     ImageReset,
     PartitionRecord,
@@ -34,6 +37,31 @@ class PartitionImage(msgspec.Struct, frozen=True):
     leader_epoch: int
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
+    partition_epoch: int = 0
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+
+    def changed(self, topic_id: UUID, **fields: Any) -> PartitionRecord:
+        """The record of this partition with some fields different, as its next version."""
+        record = self.record(topic_id)
+        return msgspec.structs.replace(record, partition_epoch=self.partition_epoch + 1, **fields)
+
+    def record(self, topic_id: UUID) -> PartitionRecord:
+        return PartitionRecord(
+            topic_id,
+            self.partition,
+            self.leader,
+            self.leader_epoch,
+            self.replicas,
+            self.isr,
+            self.partition_epoch,
+            self.adding,
+            self.removing,
+        )
+
+
+BrokerImage = BrokerRecord
+NO_LEADER = -1
 
 
 class TopicImage(msgspec.Struct, frozen=True):
@@ -56,6 +84,16 @@ class MetadataImage(msgspec.Struct, frozen=True):
     names_by_id: Mapping[UUID, str] = MappingProxyType({})
     configs: Mapping[ConfigResource, Mapping[str, str]] = MappingProxyType({})
     next_producer_id: int = 0
+    brokers: Mapping[int, BrokerImage] = MappingProxyType({})
+
+    def is_available(self, node_id: int) -> bool:
+        """Whether this broker may be given something to lead."""
+        broker = self.brokers.get(node_id)
+        return broker is not None and not broker.fenced and not broker.stopping
+
+    @property
+    def available(self) -> list[int]:
+        return sorted(node_id for node_id in self.brokers if self.is_available(node_id))
 
     def topic_config(self, name: str) -> Mapping[str, str]:
         return self.configs.get((TOPIC_RESOURCE, name), _EMPTY)
@@ -76,12 +114,10 @@ class MetadataImage(msgspec.Struct, frozen=True):
     def as_records(self) -> list[AnyRecord]:
         """Everything needed to rebuild this image from nothing: the content of a snapshot."""
         records: list[AnyRecord] = [ImageReset(self.cluster_id), ProducerIdsRecord(self.next_producer_id)]
+        records.extend(self.brokers.values())
         for topic in self.topics.values():
             records.append(TopicRecord(topic.name, topic.topic_id))
-            records.extend(
-                PartitionRecord(topic.topic_id, p.partition, p.leader, p.leader_epoch, p.replicas, p.isr)
-                for p in topic.partitions
-            )
+            records.extend(partition.record(topic.topic_id) for partition in topic.partitions)
         for (resource_type, name), config in self.configs.items():
             records.extend(ConfigRecord(resource_type, name, key, value) for key, value in config.items())
         return records
@@ -100,6 +136,7 @@ class _Draft:
         self.names = dict(image.names_by_id)
         self.configs = dict(image.configs)
         self.next_producer_id = image.next_producer_id
+        self.brokers = dict(image.brokers)
         self.partitions: dict[str, list[PartitionImage]] = {}
 
     def apply(self, record: AnyRecord) -> None:
@@ -124,6 +161,10 @@ class _Draft:
                 self.configs[resource_type, resource_name] = config
             case ProducerIdsRecord(next_producer_id):
                 self.next_producer_id = max(self.next_producer_id, next_producer_id)
+            case BrokerRecord(node_id):
+                self.brokers[node_id] = record
+            case BrokerRemoved(node_id):
+                self.brokers.pop(node_id, None)
             case ImageReset(cluster_id):
                 self._load(MetadataImage(cluster_id, self.version))
 
@@ -132,7 +173,16 @@ class _Draft:
         partitions = self.partitions.get(name)
         if partitions is None:
             partitions = self.partitions[name] = list(self.topics[name].partitions)
-        placed = PartitionImage(record.partition, record.leader, record.leader_epoch, record.replicas, record.isr)
+        placed = PartitionImage(
+            record.partition,
+            record.leader,
+            record.leader_epoch,
+            record.replicas,
+            record.isr,
+            record.partition_epoch,
+            record.adding,
+            record.removing,
+        )
         if record.partition < len(partitions):
             partitions[record.partition] = placed
         else:
@@ -143,5 +193,11 @@ class _Draft:
         for name, partitions in self.partitions.items():
             self.topics[name] = TopicImage(name, self.topics[name].topic_id, tuple(partitions))
         return MetadataImage(
-            self.cluster_id, self.version + 1, self.topics, self.names, self.configs, self.next_producer_id
+            self.cluster_id,
+            self.version + 1,
+            self.topics,
+            self.names,
+            self.configs,
+            self.next_producer_id,
+            self.brokers,
         )

@@ -30,7 +30,13 @@ class PartitionRecord(MetadataRecord, frozen=True, tag="partition"):
     leader: int
     leader_epoch: int
     replicas: tuple[int, ...]
+    """In order of preference: the first leads when it can."""
     isr: tuple[int, ...]
+    partition_epoch: int = 0
+    """Counts every change of this partition, so that a change that was asked for on an old picture is refused."""
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+    """Of a reassignment under way: those that catch up, and those that go when they have."""
 
 
 class TopicRemoved(MetadataRecord, frozen=True, tag="topic-removed"):
@@ -53,7 +59,43 @@ class ProducerIdsRecord(MetadataRecord, frozen=True, tag="producer-ids"):
     next_producer_id: int
 
 
-AnyRecord = ImageReset | TopicRecord | PartitionRecord | TopicRemoved | ConfigRecord | ProducerIdsRecord
+class BrokerEndpoint(msgspec.Struct, frozen=True):
+    """Where clients and other brokers reach it."""
+
+    listener: str
+    host: str
+    port: int
+
+
+class BrokerRecord(MetadataRecord, frozen=True, tag="broker"):
+    """A broker as it registered, and whether it may lead. `fenced`: it was not heard of; `stopping`: it asked to go."""
+
+    node_id: int
+    incarnation: UUID
+    """Of the process: one that was replaced can no longer speak for the broker."""
+    broker_epoch: int
+    directory_id: str
+    """Of its disk: on another one it has none of what it had."""
+    endpoints: tuple[BrokerEndpoint, ...] = ()
+    rack: str | None = None
+    fenced: bool = True
+    stopping: bool = False
+
+
+class BrokerRemoved(MetadataRecord, frozen=True, tag="broker-removed"):
+    node_id: int
+
+
+AnyRecord = (
+    ImageReset
+    | TopicRecord
+    | PartitionRecord
+    | TopicRemoved
+    | ConfigRecord
+    | ProducerIdsRecord
+    | BrokerRecord
+    | BrokerRemoved
+)
 
 _encoder = msgspec.json.Encoder()
 _decoder: msgspec.json.Decoder[AnyRecord] = msgspec.json.Decoder(AnyRecord)

@@ -1,4 +1,7 @@
-"""One partition as its leader sees it: the log, the epoch it leads in, and how far readers may look.
+"""One partition on one broker: the log, whether this broker leads it, in which epoch, and how far readers may look.
+
+A leader takes records and decides what is safe: the high watermark, below which every member of the in-sync set has
+everything. A follower copies the leader's log and hears of the watermark from it; see `cluster.follower`.
 
 With `flush.on.ack` (the default) a record becomes visible when it is on disk, so no reader ever sees a value that a
 power loss could take back and another value replace. Without it, visibility follows the page cache, as in Kafka.
@@ -6,15 +9,17 @@ Readers of committed records look only as far as every transaction is decided: t
 the watermark does, because a marker decides nothing before it is visible.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NoReturn
 from uuid import UUID
 
+from tidelog.cluster.progress import Followers
 from tidelog.config import TopicConfig
 from tidelog.errors import (
     ErrorCode,
     FencedLeaderEpoch,
     KafkaError,
+    NotLeaderOrFollower,
     OffsetOutOfRange,
     StorageOffline,
     UnknownLeaderEpoch,
@@ -23,34 +28,116 @@ from tidelog.ids import TopicPartition
 from tidelog.storage.log import Appended, Log, Slice, Verification
 
 NO_EPOCH = -1
+NO_LEADER = -1
 
 
 class Replica:
     __slots__ = (
-        "_isr_size",
+        "_epoch_start",
+        "followers",
         "high_watermark",
+        "is_leader",
         "last_stable_offset",
+        "leader",
         "leader_epoch",
         "log",
+        "on_append",
         "on_watermark",
         "partition",
+        "partition_epoch",
         "topic_id",
     )
 
-    def __init__(self, log: Log, topic_id: UUID, leader_epoch: int) -> None:
+    def __init__(self, log: Log, topic_id: UUID, leader_epoch: int, high_watermark: int | None = None) -> None:
+        """`high_watermark`: what is known of it if there are other replicas. Alone, everything that is here is safe."""
         self.log = log
         self.partition: TopicPartition = log.partition
         self.topic_id = topic_id
         self.leader_epoch = leader_epoch
-        self.high_watermark: int = log.end_offset
+        self.high_watermark: int = log.end_offset if high_watermark is None else min(high_watermark, log.end_offset)
         self.last_stable_offset: int = log.last_stable_offset(self.high_watermark)
         self.on_watermark: Callable[[Replica], None] | None = None
-        """Told of every advance, of the last stable offset too. The only signal that goes up."""
-        self._isr_size = 1
+        """Told of every advance, of the last stable offset too."""
+        self.on_append: Callable[[Replica], None] | None = None
+        """Told of every append that followers wait for. These two are the only signals that go up."""
+        self.is_leader = True
+        self.leader = NO_LEADER
+        self.partition_epoch = 0
+        self.followers: Followers | None = None
+        """None if nobody else has this partition: then what is safe here is safe."""
+        self._epoch_start = log.end_offset
 
     @property
     def config(self) -> TopicConfig:
         return self.log.config
+
+    # -- who leads --------------------------------------------------------------------------------------------------
+
+    def lead(
+        self,
+        leader_epoch: int,
+        *,
+        node_id: int,
+        partition_epoch: int,
+        replicas: Sequence[int],
+        isr: Sequence[int],
+        monotonic_ms: int,
+    ) -> None:
+        """This broker leads from now on, or leads on in the same epoch with another in-sync set."""
+        self.partition_epoch = partition_epoch
+        if self.is_leader and self.leader == node_id and leader_epoch == self.leader_epoch and self.followers:
+            self.followers.update(replicas, isr, monotonic_ms)
+            self.advance_watermark()
+            return
+        self.leader = node_id
+        self.leader_epoch = leader_epoch
+        self.is_leader = True
+        self._epoch_start = self.log.end_offset
+        if leader_epoch > self.log.epochs.latest:
+            # Before any follower asks where earlier epochs ended: that is where this one begins.
+            self.log.begin_epoch(leader_epoch)
+        alone = len(replicas) == 1
+        self.followers = None if alone else Followers(node_id, replicas, isr, monotonic_ms)
+        self.advance_watermark()
+
+    def follow(self, leader: int, leader_epoch: int, partition_epoch: int) -> None:
+        """Another broker leads, or nobody does. What was not safe yet may be taken back by it."""
+        self.leader = leader
+        self.leader_epoch = leader_epoch
+        self.partition_epoch = partition_epoch
+        self.is_leader = False
+        self.followers = None
+
+    def check_leader(self) -> None:
+        if not self.is_leader:
+            raise NotLeaderOrFollower(f"{self.partition} is led by broker {self.leader}")
+
+    @property
+    def in_sync(self) -> int:
+        """How many replicas are in sync, this one included."""
+        return 1 if self.followers is None else len(self.followers.isr)
+
+    # -- followers, as their leader sees them -----------------------------------------------------------------------
+
+    def follower_fetched(self, node_id: int, offset: int, broker_epoch: int, monotonic_ms: int) -> None:
+        """A follower asks for what is at `offset` and behind: it has everything before. The watermark may move."""
+        followers = self.followers
+        if followers is None or node_id not in followers:
+            raise KafkaError(f"broker {node_id} has no replica of {self.partition}", ErrorCode.UNKNOWN_LEADER_EPOCH)
+        followers.fetched(node_id, offset, self.log.end_offset, broker_epoch, monotonic_ms)
+        self.advance_watermark()
+
+    def wanted_isr(self, lag_max_ms: int, monotonic_ms: int) -> frozenset[int] | None:
+        """The in-sync set as it should be; None if it is, or if the controller was asked already."""
+        followers = self.followers
+        if followers is None or followers.asked is not None:
+            return None
+        joining = followers.joinable(self.high_watermark, self._epoch_start)
+        leaving = followers.lagging(self.log.end_offset, lag_max_ms, monotonic_ms)
+        wanted = (followers.isr | joining) - leaving
+        return None if wanted == followers.isr else wanted
+
+    # -- append -----------------------------------------------------------------------------------------------------
 
     def append(
         self,
@@ -64,7 +151,9 @@ class Replica:
     ) -> Appended:
         """As `Log.append`, with as many in-sync replicas as `acks` asks for."""
         log = self.log
-        if acks == -1 and log.config.min_insync_replicas > self._isr_size:
+        if not self.is_leader:
+            self.check_leader()
+        if acks == -1 and log.config.min_insync_replicas > 1 and log.config.min_insync_replicas > self.in_sync:
             self._refuse_isr()
         if verification is None and not from_coordinator:
             appended = log.append(records, leader_epoch=self.leader_epoch, now_ms=now_ms, prepared=prepared)
@@ -77,8 +166,7 @@ class Replica:
                 from_coordinator=from_coordinator,
                 verification=verification,
             )
-        if not log.config.flush_on_ack:
-            self.advance_watermark()
+        self._appended()
         return appended
 
     def append_marker(
@@ -94,7 +182,8 @@ class Replica:
         """As `Log.append_marker`. A marker must be as safe as acks=all makes a record: ask for a flush, and answer when
         the watermark has passed it."""
         log = self.log
-        if log.config.min_insync_replicas > self._isr_size:
+        self.check_leader()
+        if log.config.min_insync_replicas > self.in_sync:
             self._refuse_isr()
         appended = log.append_marker(
             producer_id,
@@ -105,20 +194,36 @@ class Replica:
             now_ms=now_ms,
             transaction_version=transaction_version,
         )
-        if not log.config.flush_on_ack:
-            self.advance_watermark()
+        self._appended()
         return appended
+
+    def _appended(self) -> None:
+        if not self.log.config.flush_on_ack:
+            self.advance_watermark()
+        if self.followers is not None and self.on_append is not None:
+            self.on_append(self)
 
     def _refuse_isr(self) -> NoReturn:
         raise KafkaError(
-            f"{self.partition}: {self._isr_size} in-sync replicas are fewer than "
+            f"{self.partition}: {self.in_sync} in-sync replicas are fewer than "
             f"min.insync.replicas={self.log.config.min_insync_replicas}",
             ErrorCode.NOT_ENOUGH_REPLICAS,
         )
 
     def advance_watermark(self) -> None:
+        """As far as what is safe reaches. Only a leader can know that; a follower is told."""
+        if self.is_leader:
+            safe = self.safe_offset
+            self.raise_watermark(safe if self.followers is None else self.followers.safe_offset(safe))
+
+    @property
+    def safe_offset(self) -> int:
+        """Before it everything is as safe here as `flush.on.ack` asks for."""
         log = self.log
-        visible = log.flushed_offset if log.config.flush_on_ack else log.end_offset
+        return log.flushed_offset if log.config.flush_on_ack else log.end_offset
+
+    def raise_watermark(self, visible: int) -> None:
+        log = self.log
         if visible > self.high_watermark:
             self.high_watermark = visible
             transactions = log.producers.transactions
@@ -129,6 +234,11 @@ class Replica:
                 self.last_stable_offset = visible
             if self.on_watermark is not None:
                 self.on_watermark(self)
+
+    def lower_watermark(self, end: int) -> None:
+        """The log was cut there."""
+        self.high_watermark = min(self.high_watermark, end)
+        self.last_stable_offset = self.log.last_stable_offset(self.high_watermark)
 
     def advance_start_offset(self, offset: int) -> None:
         """DeleteRecords: nothing before `offset` holds readers back any more."""
@@ -142,6 +252,15 @@ class Replica:
         if client_epoch < self.leader_epoch:
             raise FencedLeaderEpoch(f"{self.partition}: epoch {client_epoch} is older than {self.leader_epoch}")
         raise UnknownLeaderEpoch(f"{self.partition}: epoch {client_epoch} is newer than {self.leader_epoch}")
+
+    def read_as_follower(self, offset: int, max_bytes: int, *, min_one: bool) -> Slice:
+        """Everything there is, also what is not safe yet: it becomes safe by being read."""
+        log = self.log
+        if log.failure is not None:
+            raise StorageOffline(f"{self.partition} is offline: {log.failure}")
+        if not log.start_offset <= offset <= log.end_offset:
+            raise OffsetOutOfRange(offset, log.start_offset, log.end_offset)
+        return log.read(offset, max_bytes, upper=log.end_offset, min_one=min_one)
 
     def read(self, offset: int, max_bytes: int, *, min_one: bool, committed: bool = False) -> Slice:
         """`committed`: only what is decided. `Log.aborted_in` says what of it to leave out."""

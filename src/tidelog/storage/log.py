@@ -209,6 +209,12 @@ class Log(DurableLog):
         # Known to a recovery before any batch of the epoch is; the next flush makes it durable.
         self.disk.write_atomic(f"{self.directory}/{LEADER_EPOCHS}", self.epochs.encode(), durable=False)
 
+    def begin_epoch(self, leader_epoch: int) -> None:
+        """A leader begins here: earlier epochs end at this offset, also if it never writes anything."""
+        self._check_online()
+        with storage_errors(str(self.partition)):
+            self._assign_epoch(leader_epoch, self.end_offset)
+
     def _roll(self, base: int, now_ms: int) -> Segment:
         segment = self._chain.roll(base, self.config.index_interval_bytes, now_ms)
         self._names_changed()
@@ -312,6 +318,25 @@ class Log(DurableLog):
             self.producers = load_producers(self._snapshots, self.segments, end)
             delete_segments(gone)
         self._snapshot_at = 0
+        self._dirty = True
+        self._names_changed()
+
+    def restart_at(self, offset: int, now_ms: int) -> None:
+        """Forget everything and go on at `offset`: a follower so far behind that its leader has nothing to join on to
+        any more."""
+        self._check_online()
+        self.truncate_to(self.segments[0].base_offset)
+        with storage_errors(str(self.partition)):
+            self._roll(offset, now_ms)
+            gone = self._chain.drop_first(len(self.segments) - 1)
+            for segment in gone:
+                self._snapshots.remove(segment.base_offset)
+            self._generation += 1
+            self.start_offset = self.end_offset = offset
+            self.flushed_offset = offset
+            self.epochs.truncate_from_end(0)
+            self.producers = load_producers(self._snapshots, self.segments, offset)
+            delete_segments(gone)
         self._dirty = True
         self._names_changed()
 
