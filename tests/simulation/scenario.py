@@ -1,0 +1,255 @@
+"""What happens to a world: traffic and faults first, then calm, in which everything must come right."""
+
+from collections.abc import Callable
+
+from tests.simulation.checks import Violation, require
+from tests.simulation.network import CLEAR, Weather
+from tests.simulation.process import Process
+from tests.simulation.world import ELECTION_MS, World
+from tidelog.consensus.raft import Raft
+from tidelog.consensus.replica import LEADER
+from tidelog.errors import KafkaError
+
+STORM_MS = 9_000
+CALM_MS = 40 * ELECTION_MS
+
+
+class Scenario:
+    def __init__(self, seed: int, raft_class: type[Raft] = Raft, log: Callable[[str], None] | None = None) -> None:
+        self.world = World(seed, raft_class, log)
+        self.dice = self.world.dice
+        self._storm = True
+        self._lost_keys: set[object] = set()
+
+    def run(self) -> World:
+        world = self.world
+        world.say(f"seed {world.seed}: {world.plan}")
+        world.begin()
+        world.at(1, self._client)
+        world.at(ELECTION_MS, self._fault)
+        world.at(ELECTION_MS * 2, self._operator)
+        world.run_until(STORM_MS)
+        self._calm()
+        self._come_right()
+        if self.dice.random() < 0.4:
+            self._nobody_is_disturbed()
+        return world
+
+    # -- traffic ---------------------------------------------------------------------------------------------------
+
+    def _client(self) -> None:
+        world = self.world
+        alive = [process for process in world.processes.values() if process.alive]
+        if alive:
+            process = self.dice.choice(alive)
+            leading = [each for each in alive if each.raft.role == LEADER]
+            if leading and self.dice.random() < 0.8:
+                process = self.dice.choice(leading)  # also one that does not know that it no longer leads
+            if self.dice.random() < 0.25:
+                world.read(process)
+            else:
+                world.propose(process)
+        world.at(1 + int(self.dice.random() * 60), self._client)
+
+    def _operator(self) -> None:
+        """Adds, removes and replaces voters, and moves leadership."""
+        world = self.world
+        leader = world.leader()
+        if leader is not None and leader.alive:
+            world.act(leader, lambda: self._change_something(leader))
+            if leader.up:
+                world.step(leader)
+        world.at(200 + int(self.dice.random() * 600), self._operator)
+
+    def _change_something(self, leader: Process) -> None:
+        raft, dice, world = leader.raft, self.dice, self.world
+        try:
+            lost = [key for key in sorted(raft.voters.keys) if key in self._lost_keys]
+            candidates = [p for p in world.processes.values() if p.up and not raft.voters.has_id(p.id)]
+            if lost:
+                world.say(f"{leader.id} removes {lost[0]}")
+                raft.remove_voter(lost[0])
+            elif not self._storm and len(raft.voters) >= world.plan.voters:
+                return
+            elif candidates and (dice.random() < 0.5 or not self._storm):
+                chosen = dice.choice(candidates)
+                raft.add_voter(chosen.voter())
+                world.say(f"{leader.id} adds {chosen.key}")
+            elif dice.random() < 0.4 and len(raft.voters) > 3:
+                chosen_key = dice.choice(sorted(raft.voters.keys))
+                raft.remove_voter(chosen_key)
+                world.say(f"{leader.id} removes {chosen_key}")
+            elif len(raft.voters) > 1:
+                target = dice.choice(sorted(raft.voters.keys))
+                raft.transfer(target, world.local(leader))
+                world.say(f"{leader.id} hands over to {target}")
+        except KafkaError as error:
+            world.say(f"{leader.id} refuses: {error}")
+
+    # -- faults ----------------------------------------------------------------------------------------------------
+
+    def _fault(self) -> None:
+        if not self._storm:
+            return
+        faults = (
+            self._crash, self._crash, self._crash_inside, self._pause, self._cut, self._cut, self._cut_one_way,
+            self._heal, self._heal, self._weather, self._jump, self._slow_disk, self._sync_fails, self._replace,
+            self._crash_all,
+        )  # fmt: skip
+        self.dice.choice(faults)()
+        self.world.at(30 + int(self.dice.random() * 500), self._fault)
+
+    def _some(self) -> Process:
+        leader = self.world.leader()
+        if leader is not None and self.dice.random() < 0.4:
+            return leader
+        return self.dice.choice(list(self.world.processes.values()))
+
+    def _restart_later(self, process: Process) -> None:
+        self.world.at(20 + int(self.dice.random() * 1200), lambda: self._restart(process))
+
+    def _restart(self, process: Process) -> None:
+        if not process.up:
+            self.world.start(process)
+
+    def _crash(self) -> None:
+        process = self._some()
+        if process.up:
+            self.world.crash(process)
+        self._restart_later(process)
+
+    def _crash_all(self) -> None:
+        for process in self.world.processes.values():
+            if process.up:
+                self.world.crash(process)
+            self.world.at(10 + int(self.dice.random() * 100), lambda process=process: self._restart(process))  # type: ignore[misc]
+
+    def _crash_inside(self) -> None:
+        """In the middle of whatever it writes next."""
+        process = self._some()
+        if process.up:
+            process.disk.crash_after = self.dice.randrange(25)
+        self._restart_later(process)
+
+    def _sync_fails(self) -> None:
+        process = self._some()
+        process.disk.fail_on["sync"] = 5
+        self._restart_later(process)
+
+    def _pause(self) -> None:
+        process = self._some()
+        process.paused = True
+        self.world.say(f"{process.id} is paused")
+
+        def resume() -> None:
+            process.paused = False
+
+        self.world.at(int(self.dice.random() * 1500), resume)
+
+    def _jump(self) -> None:
+        self._some().clock_ahead += int(self.dice.random() * 5000)
+
+    def _cut(self) -> None:
+        ids = list(self.world.processes)
+        side = self.dice.sample(ids, self.dice.randrange(1, len(ids) + 1))
+        rest = [each for each in ids if each not in side]
+        self.world.network.block(side, rest)
+        self.world.network.block(rest, side)
+        self.world.say(f"cut: {side} | {rest}")
+
+    def _cut_one_way(self) -> None:
+        ids = list(self.world.processes)
+        senders = self.dice.sample(ids, self.dice.randrange(1, len(ids) + 1))
+        receivers = self.dice.sample(ids, self.dice.randrange(1, len(ids) + 1))
+        self.world.network.block(senders, receivers)
+        self.world.say(f"cut: {senders} no longer reach {receivers}")
+
+    def _heal(self) -> None:
+        self.world.network.heal()
+        self.world.say("network healed")
+
+    def _weather(self) -> None:
+        dice = self.dice
+        self.world.network.weather = Weather(
+            drop=dice.choice([0, 0.02, 0.2]), double=dice.choice([0, 0.1]), slow=dice.choice([0, 0.05, 0.3])
+        )
+
+    def _slow_disk(self) -> None:
+        self.world.slow_disk = self.dice.choice([0, 0, 100, 400])
+
+    def _replace(self) -> None:
+        """A disk is gone for good; never one that a majority could not do without."""
+        world = self.world
+        configs = {process.raft.voters for process in world.processes.values() if process.driver is not None}
+        if len(configs - {world.checks.voters}) or len(world.checks.voters) < 3:
+            return
+        if any(key in self._lost_keys for key in world.checks.voters.keys):
+            return
+        process = self._some()
+        world.say(f"{process.id} gets a new disk")
+        self._lost_keys.add(process.key)
+        if process.up:
+            world.crash(process)
+        process.replace_disk()
+        self._restart_later(process)
+
+    # -- calm ------------------------------------------------------------------------------------------------------
+
+    def _calm(self) -> None:
+        world = self.world
+        world.say("calm")
+        self._storm = False
+        world.network.heal()
+        world.network.weather = CLEAR
+        world.slow_disk = 0
+        for process in world.processes.values():
+            process.paused = False
+            process.disk.crash_after = None
+            process.disk.fail_on.clear()
+            self._restart(process)
+
+    def _come_right(self) -> None:
+        world = self.world
+        deadline = world.now + CALM_MS
+        marker = None
+        while world.now < deadline:
+            world.run_until(world.now + ELECTION_MS)
+            leader = world.leader()
+            if leader is None:
+                continue
+            lost = any(key in self._lost_keys for key in leader.raft.voters.keys)
+            if marker is None and not lost:
+                marker = world.propose(leader)
+            elif marker is not None and all(p.raft.applied > marker.offset for p in world.processes.values()):
+                if world.checks.states[marker.offset] is None or (marker.offset, marker.epoch) not in {
+                    (each.offset, each.epoch) for each in world.checks.history[-400:]
+                }:
+                    marker = None
+                    continue
+                return
+        positions = {p.id: (p.raft.role, p.raft.epoch, p.raft.applied) for p in world.processes.values()}
+        raise Violation(f"liveness: no progress after {CALM_MS} ms of calm: {positions}")
+
+    def _nobody_is_disturbed(self) -> None:
+        """A voter that was cut off comes back and does not unseat the leader."""
+        world = self.world
+        leader = world.leader()
+        if leader is None or len(leader.raft.voters) < 3:
+            return
+        self._operator = lambda: None  # type: ignore[method-assign]
+        world.run_until(world.now + 4 * ELECTION_MS)
+        leader = world.leader()
+        if leader is None or len(leader.raft.voters) < 3 or leader.raft._transfer is not None:
+            return
+        epoch = leader.raft.epoch
+        other = next(p for p in world.processes.values() if p.key in leader.raft.voters and p is not leader)
+        rest = [each for each in world.processes if each != other.id]
+        world.network.block([other.id], rest)
+        world.network.block(rest, [other.id])
+        world.run_until(world.now + 6 * ELECTION_MS)
+        world.network.heal()
+        world.run_until(world.now + 3 * ELECTION_MS)
+        require(
+            leader.raft.role == LEADER and leader.raft.epoch == epoch,
+            f"disruption: {other.id} came back and unseated {leader.id} of epoch {epoch}",
+        )
