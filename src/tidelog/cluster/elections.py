@@ -15,11 +15,13 @@ from tidelog.cluster.records import AnyRecord, PartitionRecord
 from tidelog.errors import (
     ElectionNotNeeded,
     EligibleLeadersNotAvailable,
+    ErrorCode,
     FencedLeaderEpoch,
     IneligibleReplica,
+    InvalidReplicaAssignment,
     InvalidRequest,
     InvalidUpdateVersion,
-    NotLeaderOrFollower,
+    KafkaError,
     PreferredLeaderNotAvailable,
     UnknownTopicId,
     UnknownTopicOrPartition,
@@ -107,10 +109,10 @@ def alter_isr(
     """
     topic, partition = find(image, topic_id, number)
     where = f"{topic.name}-{number}"
+    if leader_epoch > partition.leader_epoch or partition_epoch > partition.partition_epoch:
+        raise KafkaError(f"{where}: epoch {leader_epoch} is newer than this controller's", ErrorCode.NOT_CONTROLLER)
     if leader_epoch < partition.leader_epoch:
         raise FencedLeaderEpoch(f"{where}: epoch {leader_epoch} is older than {partition.leader_epoch}")
-    if leader_epoch > partition.leader_epoch or partition_epoch > partition.partition_epoch:
-        raise NotLeaderOrFollower(f"{where}: epoch {leader_epoch} is newer than this controller's")
     if partition.leader != leader:
         raise InvalidRequest(f"{where} is led by {partition.leader}, not by {leader}")
     if partition_epoch < partition.partition_epoch:
@@ -132,13 +134,19 @@ def alter_isr(
 
 
 def reassign(image: MetadataImage, topic_id: UUID, number: int, target: Sequence[int]) -> list[AnyRecord]:
-    """Begin to move a partition to other brokers. The new ones catch up first; the old ones go when all have."""
-    _, partition = find(image, topic_id, number)
+    """Begin to move a partition to other brokers. The new ones catch up first; the old ones go when they have."""
+    topic, partition = find(image, topic_id, number)
     wanted = tuple(target)
+    where = f"{topic.name}-{number}"
+    if not wanted or len(set(wanted)) != len(wanted):
+        raise InvalidReplicaAssignment(f"{where}: replicas {list(wanted)} are empty or doubled")
+    unknown = sorted(node for node in wanted if node not in image.brokers)
+    if unknown:
+        raise InvalidReplicaAssignment(f"{where}: no broker {unknown}")
     now = stable_replicas(partition)
     adding = tuple(node for node in wanted if node not in now)
     removing = tuple(node for node in now if node not in wanted)
-    record = partition.changed(topic_id, replicas=(*wanted, *removing), adding=adding, removing=removing)
+    record = _moved(image, topic_id, partition, (*wanted, *removing), adding, removing)
     return [finished(image, topic_id, record) or record]
 
 
@@ -147,32 +155,51 @@ def cancel_reassignment(image: MetadataImage, topic_id: UUID, number: int) -> li
     _, partition = find(image, topic_id, number)
     if not (partition.adding or partition.removing):
         return []
-    back = stable_replicas(partition)
-    isr = tuple(node for node in back if node in partition.isr)
-    if not isr:
-        raise InvalidRequest(f"none of brokers {list(back)} is in sync: the reassignment must go on")
-    returning = PartitionImage(number, partition.leader, partition.leader_epoch, back, isr, partition.partition_epoch)
-    leader = choose_leader(returning, isr, image.is_available)
-    epoch = partition.leader_epoch + (leader != partition.leader)
-    record = returning.changed(topic_id, leader=leader, leader_epoch=epoch)
-    return [record]
+    return [_moved(image, topic_id, partition, stable_replicas(partition), (), ())]
+
+
+def _moved(
+    image: MetadataImage,
+    topic_id: UUID,
+    partition: PartitionImage,
+    replicas: tuple[int, ...],
+    adding: tuple[int, ...],
+    removing: tuple[int, ...],
+) -> PartitionRecord:
+    """On other brokers. Those that an earlier reassignment had added and this one does not want are gone at once, from
+    the in-sync set too; one of them may lead.
+
+    Whenever somebody goes, a new epoch begins: were it to come back in the same one, with nothing, its leader might
+    still believe that it has what it had.
+    """
+    isr = tuple(node for node in replicas if node in partition.isr)
+    if partition.isr and not isr:
+        raise InvalidRequest(f"none of brokers {list(replicas)} is in sync: the reassignment under way must go on")
+    leader = partition.leader
+    if leader != NO_LEADER and leader not in replicas:
+        placed = PartitionImage(partition.partition, leader, partition.leader_epoch, replicas, isr)
+        leader = choose_leader(placed, isr, image.is_available)
+    gone = not set(partition.replicas) <= set(replicas)
+    epoch = partition.leader_epoch + (leader != partition.leader or gone)
+    return partition.changed(
+        topic_id, leader=leader, leader_epoch=epoch, replicas=replicas, isr=isr, adding=adding, removing=removing
+    )
 
 
 def finished(image: MetadataImage, topic_id: UUID, record: PartitionRecord) -> PartitionRecord | None:
-    """What ends a reassignment, once all that it wants is in sync."""
+    """What ends a reassignment, once all that it adds is in sync. One that stays where it is may be away meanwhile."""
     if not (record.adding or record.removing):
         return None
     target = tuple(node for node in record.replicas if node not in record.removing)
-    if not set(target) <= set(record.isr):
+    isr = tuple(node for node in target if node in record.isr)
+    if not set(record.adding) <= set(isr):
         return None
-    arrived = PartitionImage(
-        record.partition, record.leader, record.leader_epoch, target, target, record.partition_epoch
-    )
-    leader = choose_leader(arrived, target, image.is_available)
+    arrived = PartitionImage(record.partition, record.leader, record.leader_epoch, target, isr, record.partition_epoch)
+    leader = choose_leader(arrived, isr, image.is_available)
     if leader == NO_LEADER:
         return None
-    epoch = record.leader_epoch + (leader != record.leader)
-    return PartitionRecord(topic_id, record.partition, leader, epoch, target, target, record.partition_epoch)
+    epoch = record.leader_epoch + (leader != record.leader or bool(record.removing))
+    return PartitionRecord(topic_id, record.partition, leader, epoch, target, isr, record.partition_epoch)
 
 
 def stable_replicas(partition: PartitionImage) -> tuple[int, ...]:

@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from typing import Final
 
+from tidelog.errors import StaleBrokerEpoch
+
 NOTHING: Final = -1
 """Of a follower that was not heard of in this epoch. It may have less than it once had, so nothing is assumed."""
 
@@ -39,12 +41,20 @@ class Followers:
         self.isr = frozenset(isr)
         self.asked = None
 
+    @property
+    def replica_count(self) -> int:
+        """The leader included."""
+        return len(self._followers) + 1
+
     def __contains__(self, node_id: int) -> bool:
         return node_id in self._followers
 
     def fetched(self, node_id: int, offset: int, leader_end: int, broker_epoch: int, monotonic_ms: int) -> None:
-        """It asks for `offset`, so everything before is safe there."""
+        """It asks for `offset`, so everything before is safe there. Raises StaleBrokerEpoch if the one that asked is no
+        more: its successor may have less."""
         follower = self._followers[node_id]
+        if broker_epoch < follower.broker_epoch:
+            raise StaleBrokerEpoch(f"broker {node_id} has restarted since: {broker_epoch} < {follower.broker_epoch}")
         if offset >= leader_end:
             follower.caught_up_ms = monotonic_ms
         elif offset >= follower.leader_end_then:

@@ -34,6 +34,7 @@ NO_LEADER = -1
 class Replica:
     __slots__ = (
         "_epoch_start",
+        "agreed_offset",
         "followers",
         "high_watermark",
         "is_leader",
@@ -65,6 +66,8 @@ class Replica:
         self.partition_epoch = 0
         self.followers: Followers | None = None
         """None if nobody else has this partition: then what is safe here is safe."""
+        self.agreed_offset = self.high_watermark
+        """Of a follower: before it this log is known to be the leader's."""
         self._epoch_start = log.end_offset
 
     @property
@@ -84,24 +87,28 @@ class Replica:
         monotonic_ms: int,
     ) -> None:
         """This broker leads from now on, or leads on in the same epoch with another in-sync set."""
-        self.partition_epoch = partition_epoch
         if self.is_leader and self.leader == node_id and leader_epoch == self.leader_epoch and self.followers:
-            self.followers.update(replicas, isr, monotonic_ms)
-            self.advance_watermark()
+            if partition_epoch > self.partition_epoch:  # else it is no answer to what the controller was asked for
+                self.partition_epoch = partition_epoch
+                self.followers.update(replicas, isr, monotonic_ms)
+                self.advance_watermark()
             return
+        self.partition_epoch = partition_epoch
         self.leader = node_id
         self.leader_epoch = leader_epoch
         self.is_leader = True
         self._epoch_start = self.log.end_offset
-        if leader_epoch > self.log.epochs.latest:
+        alone = len(replicas) == 1
+        if leader_epoch > self.log.epochs.latest and not alone:
             # Before any follower asks where earlier epochs ended: that is where this one begins.
             self.log.begin_epoch(leader_epoch)
-        alone = len(replicas) == 1
         self.followers = None if alone else Followers(node_id, replicas, isr, monotonic_ms)
         self.advance_watermark()
 
     def follow(self, leader: int, leader_epoch: int, partition_epoch: int) -> None:
         """Another broker leads, or nobody does. What was not safe yet may be taken back by it."""
+        if self.is_leader or leader_epoch != self.leader_epoch:
+            self.agreed_offset = self.high_watermark  # what readers were shown is on every later leader
         self.leader = leader
         self.leader_epoch = leader_epoch
         self.partition_epoch = partition_epoch
@@ -111,6 +118,11 @@ class Replica:
     def check_leader(self) -> None:
         if not self.is_leader:
             raise NotLeaderOrFollower(f"{self.partition} is led by broker {self.leader}")
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether this leader knows of everything that leaders before it let readers see."""
+        return self.followers is None or self.high_watermark >= self._epoch_start
 
     @property
     def in_sync(self) -> int:
@@ -211,10 +223,18 @@ class Replica:
         )
 
     def advance_watermark(self) -> None:
-        """As far as what is safe reaches. Only a leader can know that; a follower is told."""
-        if self.is_leader:
-            safe = self.safe_offset
-            self.raise_watermark(safe if self.followers is None else self.followers.safe_offset(safe))
+        """As far as what is safe reaches. Only a leader can know that; a follower is told.
+
+        Not while fewer replicas are in sync than the topic asks for: nothing is acknowledged then, and what readers
+        see must not depend on the last disk that has it (KIP-966).
+        """
+        if not self.is_leader:
+            return
+        followers = self.followers
+        if followers is None:
+            self.raise_watermark(self.safe_offset)
+        elif len(followers.isr) >= min(self.log.config.min_insync_replicas, followers.replica_count):
+            self.raise_watermark(followers.safe_offset(self.safe_offset))
 
     @property
     def safe_offset(self) -> int:
@@ -238,6 +258,7 @@ class Replica:
     def lower_watermark(self, end: int) -> None:
         """The log was cut there."""
         self.high_watermark = min(self.high_watermark, end)
+        self.agreed_offset = min(self.agreed_offset, end)
         self.last_stable_offset = self.log.last_stable_offset(self.high_watermark)
 
     def advance_start_offset(self, offset: int) -> None:
@@ -252,6 +273,12 @@ class Replica:
         if client_epoch < self.leader_epoch:
             raise FencedLeaderEpoch(f"{self.partition}: epoch {client_epoch} is older than {self.leader_epoch}")
         raise UnknownLeaderEpoch(f"{self.partition}: epoch {client_epoch} is newer than {self.leader_epoch}")
+
+    def check_follower_epoch(self, epoch: int) -> None:
+        """A follower must know whom it follows: one of an older epoch would say things about another history."""
+        if epoch == NO_EPOCH:
+            raise UnknownLeaderEpoch(f"{self.partition}: a follower must name the epoch it follows in")
+        self.check_epoch(epoch)
 
     def read_as_follower(self, offset: int, max_bytes: int, *, min_one: bool) -> Slice:
         """Everything there is, also what is not safe yet: it becomes safe by being read."""

@@ -332,8 +332,8 @@ class Log(DurableLog):
             for segment in gone:
                 self._snapshots.remove(segment.base_offset)
             self._generation += 1
+            # Not flushed: that nothing is missing before `offset` must be durable before anybody is told so.
             self.start_offset = self.end_offset = offset
-            self.flushed_offset = offset
             self.epochs.truncate_from_end(0)
             self.producers = load_producers(self._snapshots, self.segments, offset)
             delete_segments(gone)
