@@ -70,11 +70,12 @@ class Coordinator(Generic[S, Rec]):
         """Made when the first client asks for a coordinator: a broker without groups has no files for them."""
         if self.topic.name in self._metadata.image.topics:
             return
-        brokers = (self._partitions.broker_config.node_id,)
+        node_id = self._partitions.broker_config.node_id
 
         def decide(image: MetadataImage) -> list[AnyRecord]:
             if self.topic.name in image.topics:
                 return []
+            brokers = image.available or [node_id]
             return controller.create_topic(
                 image,
                 self.topic.name,
@@ -88,7 +89,8 @@ class Coordinator(Generic[S, Rec]):
         await self._metadata.change(decide)
 
     def adopt(self, replica: Replica) -> None:
-        """A partition of the topic is here: load what it says."""
+        """This broker leads a partition of the topic: load what it says."""
+        self.resign(replica)  # from what it knew in an earlier epoch
         shard = self._make_shard(replica)
         host = ShardHost(replica, shard, self._records, self._flusher, self._clock, self.loop, self._on_effect)
         self._hosts[replica.partition.partition] = host
@@ -96,10 +98,19 @@ class Coordinator(Generic[S, Rec]):
         self._loading.add(task)
         task.add_done_callback(self._loading.discard)
 
+    def resign(self, replica: Replica) -> None:
+        """Another broker decides from now on: whoever waits is sent to it."""
+        host = self._hosts.pop(replica.partition.partition, None)
+        self._loaded.pop(replica.partition.partition, None)
+        if host is not None:
+            host.fail(KafkaError(f"{replica.partition} is led by another broker", ErrorCode.NOT_COORDINATOR))
+
     async def _load(self, host: ShardHost[S, Rec]) -> None:
         try:
             await host.load()
-            self._loaded_event(host.replica.partition.partition).set()
+            partition = host.replica.partition.partition
+            if self._hosts.get(partition) is host:
+                self._loaded_event(partition).set()
         except Exception:
             # Not served rather than served with half its state: clients are told to come back, people are told why.
             log.exception("cannot load coordinator state", partition=str(host.replica.partition))
@@ -128,7 +139,9 @@ class Coordinator(Generic[S, Rec]):
     def host_at(self, partition: int) -> ShardHost[S, Rec]:
         host = self._hosts.get(partition)
         if host is None:
-            raise KafkaError(f"{self.topic.name} is not here yet", ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            elsewhere = 0 <= partition < self.partition_count
+            code = ErrorCode.NOT_COORDINATOR if elsewhere else ErrorCode.COORDINATOR_NOT_AVAILABLE
+            raise KafkaError(f"{self.topic.name} is not here", code)
         return host
 
     def partition_for(self, key: str) -> int:

@@ -148,15 +148,24 @@ class Node:
 
     async def _host_everything(self) -> None:
         self.partitions.on_created = self._adopt
+        self.partitions.on_role = self._on_role
         await self.partitions.follow(MetadataImage(self.metadata.image.cluster_id), self.metadata.image)
         self.directory.forget_absent()
 
     def _adopt(self, replica: Replica) -> None:
         replica.on_watermark = self.waiting.on_watermark
+        replica.on_append = self.waiting.on_append
         for coordinator in self._coordinators.values():
             if replica.partition.topic == coordinator.topic.name:
                 replica.on_watermark = partial(self._on_coordinator_watermark, coordinator)
-                coordinator.adopt(replica)
+
+    def _on_role(self, replica: Replica) -> None:
+        """It leads or follows in a new epoch. Who waits for what the last one promised is told."""
+        if not replica.is_leader:
+            self.waiting.on_failure(replica)
+        for coordinator in self._coordinators.values():
+            if replica.partition.topic == coordinator.topic.name:
+                (coordinator.adopt if replica.is_leader else coordinator.resign)(replica)
 
     def _on_coordinator_watermark(self, coordinator: Coordinator[Any, Any], replica: Replica) -> None:
         self.waiting.on_watermark(replica)
@@ -181,7 +190,7 @@ class Node:
         verifier = TransactionVerifier(self.transactions.coordinator)
         handlers = (
             ProduceHandler(self.partitions, self.waiting, self.flusher, self.deep_work, verifier, self.clock),
-            FetchHandler(self.partitions, self.waiting, self.flusher, sessions, config.fetch_max_bytes),
+            FetchHandler(self.partitions, self.waiting, self.flusher, sessions, config.fetch_max_bytes, self.clock),
             OffsetsHandler(self.partitions),
             ClusterHandler(
                 self.metadata,

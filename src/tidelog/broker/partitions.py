@@ -2,21 +2,30 @@
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final
+from typing import Final, NoReturn
 from uuid import UUID
 
 from tidelog.broker.logs import get_logger
 from tidelog.clock import Clock
-from tidelog.cluster.image import MetadataImage, TopicImage
+from tidelog.cluster.image import MetadataImage, PartitionImage, TopicImage
 from tidelog.cluster.replica import Replica
 from tidelog.config import BrokerConfig, TopicConfig
-from tidelog.errors import InvalidConfig, StorageOffline, UnknownTopicId, UnknownTopicOrPartition
+from tidelog.errors import (
+    InvalidConfig,
+    NotLeaderOrFollower,
+    StorageOffline,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
 from tidelog.ids import TopicId, TopicPartition
 from tidelog.storage.log import Log
 from tidelog.storage.log_dir import LogDir
 
-CREATED_PER_TURN: Final = 1
-"""Partitions created before other requests get their turn: each costs a few file operations."""
+NOT_YET: Final = -1
+"""The leader epoch of a replica that was not told its role yet."""
+
+Hosted = list[Replica | None]
+"""The partitions of a topic by number; None where other brokers have them."""
 
 log = get_logger("partitions")
 
@@ -26,22 +35,35 @@ class Partitions:
         self.directory = directory
         self.broker_config = config
         self._static_config = config
+        self._node_id = config.node_id
         self._clock = clock
-        self._by_name: dict[str, list[Replica]] = {}
-        self._by_id: dict[UUID, list[Replica]] = {}
+        self._by_name: dict[str, Hosted] = {}
+        self._by_id: dict[UUID, Hosted] = {}
+        self._incomplete: set[str] = set()
+        """Topics of which something is still to be created or removed here."""
         self._checkpointing = asyncio.Lock()
         self.on_created: Callable[[Replica], None] = lambda replica: None
         self.on_removed: Callable[[list[Replica]], None] = lambda replicas: None
+        self.on_role: Callable[[Replica], None] = lambda replica: None
+        """Told when a replica begins to lead or to follow, each time in a new epoch."""
 
     def __iter__(self) -> Iterator[Replica]:
         for replicas in self._by_name.values():
-            yield from replicas
+            for replica in replicas:
+                if replica is not None:
+                    yield replica
 
     def get(self, topic: str, partition: int) -> Replica:
         replicas = self._by_name.get(topic)
         if replicas is None or not 0 <= partition < len(replicas):
             raise UnknownTopicOrPartition(f"there is no partition {topic}-{partition}")
-        return replicas[partition]
+        return replicas[partition] or _elsewhere(topic, partition)
+
+    def led(self, topic: str, partition: int) -> Replica:
+        """Only if this broker leads it."""
+        replica = self.get(topic, partition)
+        replica.check_leader()
+        return replica
 
     def get_by_id(self, topic_id: UUID, partition: int) -> Replica:
         replicas = self._by_id.get(topic_id)
@@ -49,10 +71,10 @@ class Partitions:
             raise UnknownTopicId(f"there is no topic with id {topic_id}")
         if not 0 <= partition < len(replicas):
             raise UnknownTopicOrPartition(f"there is no partition {partition} of topic id {topic_id}")
-        return replicas[partition]
+        return replicas[partition] or _elsewhere(str(topic_id), partition)
 
-    def of_topic(self, topic: str, topic_id: UUID) -> list[Replica]:
-        """By name in requests old enough to carry one, else by id."""
+    def of_topic(self, topic: str, topic_id: UUID) -> "Hosted":
+        """By name in requests old enough to carry one, else by id. None where another broker has the partition."""
         replicas = self._by_name.get(topic) if topic else self._by_id.get(topic_id)
         if replicas is not None:
             return replicas
@@ -87,7 +109,8 @@ class Partitions:
     # -- following the image ----------------------------------------------------------------------------------------
 
     async def follow(self, before: MetadataImage, after: MetadataImage) -> None:
-        """Bring the disk in step: new partitions get logs, removed topics lose theirs, changed settings take effect."""
+        """Bring the disk in step: new partitions get logs, removed topics lose theirs, changed settings take effect;
+        and every replica learns who leads it."""
         if before.configs != after.configs:
             self._reconfigure(before, after)
         for name, topic in before.topics.items():
@@ -95,25 +118,59 @@ class Partitions:
             if now is None or now.topic_id != topic.topic_id:
                 await self._remove(topic)
         for name, topic in after.topics.items():
-            if len(self._by_name.get(name, ())) < len(topic.partitions):
-                await self.host(topic, self.topic_config(after, name))
+            if before.topics.get(name) is not topic or name in self._incomplete or name not in self._by_name:
+                await self._host(topic, self.topic_config(after, name))
 
-    async def host(self, topic: TopicImage, config: TopicConfig) -> None:
+    async def _host(self, topic: TopicImage, config: TopicConfig) -> None:
         """What a full disk or too many open files prevents is told, and done when the image is followed again."""
         replicas = self._by_name.get(topic.name, [])
+        self._by_name[topic.name] = self._by_id[topic.topic_id] = replicas
+        self._incomplete.add(topic.name)
         try:
-            for partition in topic.partitions[len(replicas) :]:
+            for partition in topic.partitions:
                 place = TopicPartition(topic.name, partition.partition)
-                partition_log = self._open(place, topic.topic_id, config)
-                replica = Replica(partition_log, topic.topic_id, partition.leader_epoch)
-                self.on_created(replica)
-                replicas.append(replica)
-                if len(replicas) % CREATED_PER_TURN == 0:
-                    await asyncio.sleep(0)
+                if partition.partition == len(replicas):
+                    replicas.append(None)
+                replica = replicas[partition.partition]
+                if self._node_id in partition.replicas:
+                    if replica is None:
+                        replica = self._create(place, topic, partition, config)
+                        replicas[partition.partition] = replica
+                        await asyncio.sleep(0)  # each costs a few file operations, and others have their turn
+                    self._assume(replica, partition)
+                elif replica is not None:
+                    replicas[partition.partition] = None
+                    await self._drop([replica])
         except OSError as error:
             raise StorageOffline(f"{place} cannot be created yet: {error}") from error
-        finally:
-            self._by_name[topic.name] = self._by_id[topic.topic_id] = replicas
+        self._incomplete.discard(topic.name)
+
+    def _create(
+        self, place: TopicPartition, topic: TopicImage, partition: PartitionImage, config: TopicConfig
+    ) -> Replica:
+        partition_log = self._open(place, topic.topic_id, config)
+        # With other replicas, what is here may be more than what is safe: only what was seen to be safe is.
+        watermark = None if len(partition.replicas) == 1 else self.directory.high_watermarks.get(place, 0)
+        replica = Replica(partition_log, topic.topic_id, NOT_YET, watermark)
+        self.on_created(replica)
+        return replica
+
+    def _assume(self, replica: Replica, partition: PartitionImage) -> None:
+        """The role that the image gives this replica."""
+        epoch = replica.leader_epoch
+        if partition.leader == self._node_id:
+            replica.lead(
+                partition.leader_epoch,
+                node_id=self._node_id,
+                partition_epoch=partition.partition_epoch,
+                replicas=partition.replicas,
+                isr=partition.isr,
+                monotonic_ms=self._clock.monotonic_ms(),
+            )
+        else:
+            replica.follow(partition.leader, partition.leader_epoch, partition.partition_epoch)
+        if epoch != partition.leader_epoch:
+            self.on_role(replica)
 
     def _open(self, place: TopicPartition, topic_id: UUID, config: TopicConfig) -> Log:
         now_ms = self._clock.now_ms()
@@ -127,8 +184,12 @@ class Partitions:
         return opened
 
     async def _remove(self, topic: TopicImage) -> None:
-        replicas = self._by_name.pop(topic.name, [])
+        replicas = [replica for replica in self._by_name.pop(topic.name, []) if replica is not None]
         self._by_id.pop(topic.topic_id, None)
+        self._incomplete.discard(topic.name)
+        await self._drop(replicas)
+
+    async def _drop(self, replicas: list[Replica]) -> None:
         self.on_removed(replicas)
         loop = asyncio.get_running_loop()
         for replica in replicas:
@@ -141,6 +202,9 @@ class Partitions:
         """One at a time, so that the newest is written last."""
         async with self._checkpointing:
             if not self.directory.failed:
+                for replica in self:
+                    if replica.leader_epoch != NOT_YET and (replica.followers is not None or not replica.is_leader):
+                        self.directory.high_watermarks[replica.partition] = replica.high_watermark
                 await asyncio.get_running_loop().run_in_executor(None, self.directory.prepare_checkpoint())
 
     async def checkpoint_start_offsets(self) -> None:
@@ -159,8 +223,13 @@ class Partitions:
             if broker_changed or before.topic_config(name) != after.topic_config(name):
                 config = self.topic_config(after, name)
                 for replica in replicas:
-                    replica.log.reconfigure(config)
-                    replica.advance_watermark()
+                    if replica is not None:
+                        replica.log.reconfigure(config)
+                        replica.advance_watermark()
+
+
+def _elsewhere(topic: str, partition: int) -> NoReturn:
+    raise NotLeaderOrFollower(f"{topic}-{partition} is on other brokers")
 
 
 def _tell(opened: Log) -> None:

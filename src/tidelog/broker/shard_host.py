@@ -101,7 +101,8 @@ class ShardHost(Generic[S, Rec]):
     async def load(self) -> None:
         partition_log = self.replica.log
         offset = partition_log.start_offset
-        while offset < (end := self.replica.high_watermark):
+        # To the end, also what is not safe yet: this leader will make it safe, and nobody hears of it before.
+        while offset < (end := partition_log.end_offset):
             piece = partition_log.read(offset, LOAD_BYTES, upper=end)
             for header, batch in iter_batches(piece.file.read(piece.position, piece.length)):
                 self._replay(header, batch)

@@ -33,9 +33,18 @@ class ParkedProduce:
 class ParkedFetch:
     """Waits until one of its partitions has something new, or its time is up."""
 
-    __slots__ = ("_retry", "_timer", "_woken", "connection", "replicas")
+    __slots__ = ("_retry", "_timer", "_woken", "connection", "follows", "replicas")
 
-    def __init__(self, connection: Connection, replicas: Sequence[Replica], retry: Callable[[bool], bool]) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        replicas: Sequence[Replica],
+        retry: Callable[[bool], bool],
+        *,
+        follows: bool = False,
+    ) -> None:
+        self.follows = follows
+        """It is a follower's, which waits for what is written, not for what is safe."""
         self.connection = connection
         self.replicas = replicas
         self._retry = retry
@@ -73,14 +82,21 @@ class Waiting:
         while queue and queue[0][0] <= visible:
             _, parked = queue.popleft()
             self._settle(parked)
+        self._wake_soon(replica, follows=False)
+
+    def on_append(self, replica: Replica) -> None:
+        """Something was written that followers have to fetch."""
+        self._wake_soon(replica, follows=True)
+
+    def _wake_soon(self, replica: Replica, *, follows: bool) -> None:
         for fetch in self._fetches.get(replica, ()):
-            if not fetch._woken:
+            if fetch.follows is follows and not fetch._woken:
                 fetch._woken = True
                 # At the end of this turn of the loop, so that all appends of one turn are one answer.
                 self._loop.call_soon(self._wake, fetch)
 
     def on_failure(self, replica: Replica) -> None:
-        """The disk under this log is gone: nothing that waits for it will come true."""
+        """The disk under this log is gone, or another broker leads it: nothing that waits for it will come true."""
         for offset, parked in self._produces.pop(replica, ()):
             parked.failed[replica] = offset
             self._settle(parked)

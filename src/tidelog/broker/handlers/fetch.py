@@ -2,8 +2,8 @@
 
 Versions 4-18: sessions from 7, leader epochs from 9, zstd from 10, topic ids from 13. Long polls are parked once and
 woken by the append. Both isolation levels are served: read_committed ends at the last stable offset and is told which
-transactions were aborted. Not done: replica_id is ignored (followers come with the cluster); fetches are never
-redirected to another replica.
+transactions were aborted. A follower's fetch (only by the listener for brokers) reads to the end of the log, and says
+that everything before it is safe there. Not done: consumers are never redirected to another replica.
 """
 
 import asyncio
@@ -16,6 +16,7 @@ from tidelog.broker.flusher import Flusher
 from tidelog.broker.partitions import Partitions
 from tidelog.broker.requests import Context, Endpoint, Later, RawReply
 from tidelog.broker.waiting import ParkedFetch, Waiting
+from tidelog.clock import Clock
 from tidelog.cluster.replica import Replica
 from tidelog.errors import ErrorCode, KafkaError, OffsetOutOfRange
 from tidelog.storage.log import Slice
@@ -23,6 +24,8 @@ from tidelog.wire.fetch_fast import FetchedPartition, FetchedTopic, decode_fetch
 from tidelog.wire.messages.data import AbortedTransaction, EpochEndOffset, FetchPartition, FetchRequest
 
 READ_COMMITTED = 1
+CONSUMER = -1
+"""The replica id of whoever is not one."""
 AT_ONCE = 2000
 """Partitions read before others get their turn: a few milliseconds' worth."""
 FIRST_VERSION_WITH_IDS = 13
@@ -35,8 +38,18 @@ _new = tuple.__new__
 
 class FetchHandler:
     def __init__(
-        self, partitions: Partitions, waiting: Waiting, flusher: Flusher, sessions: FetchSessions, max_bytes: int
+        self,
+        partitions: Partitions,
+        waiting: Waiting,
+        flusher: Flusher,
+        sessions: FetchSessions,
+        max_bytes: int,
+        clock: Clock,
+        *,
+        for_brokers: bool = False,
     ) -> None:
+        self._clock = clock
+        self._for_brokers = for_brokers
         self._partitions = partitions
         self._waiting = waiting
         self._flusher = flusher
@@ -53,6 +66,11 @@ class FetchHandler:
         except KafkaError as error:
             return encode_fetch_response(context.version, context.correlation_id, 0, error.code, 0, ())
         attempt = Attempt(context, request, session)
+        if attempt.follower != CONSUMER:
+            if not self._for_brokers:
+                code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+                return encode_fetch_response(context.version, context.correlation_id, 0, code, 0, ())
+            self._note_follower(attempt)
         if attempt.size > AT_ONCE:
             return self._fetch_in_turns(attempt)
         done = self._read(attempt)
@@ -68,11 +86,28 @@ class FetchHandler:
             later.fulfil(attempt.encode())
             return True
 
+        follows = attempt.follower != CONSUMER
         for replica in attempt.replicas:
-            if replica.high_watermark != replica.log.end_offset:
+            if replica.high_watermark != replica.log.end_offset and not follows:
                 self._flusher.mark(replica)  # what this reader waits for is written, and only has to reach the disk
-        self._waiting.park_fetch(ParkedFetch(context.connection, attempt.replicas, retry), request.max_wait_ms / 1000)
+        parked = ParkedFetch(context.connection, attempt.replicas, retry, follows=follows)
+        self._waiting.park_fetch(parked, request.max_wait_ms / 1000)
         return None
+
+    def _note_follower(self, attempt: "Attempt") -> None:
+        """Once a request: where the follower is. That may move the watermark, and consumers with it."""
+        state = attempt.request.replica_state
+        now_ms = self._clock.monotonic_ms()
+        for name, topic_id, wishes in attempt.topics:
+            for wish in wishes:
+                try:
+                    replica = self._partitions.find(name, topic_id, wish.partition)
+                    replica.check_leader()
+                    replica.check_follower_epoch(wish.current_leader_epoch)
+                    if wish.last_fetched_epoch < 0 or _divergence(replica, wish) is None:
+                        replica.follower_fetched(attempt.follower, wish.fetch_offset, state.replica_epoch, now_ms)
+                except KafkaError:
+                    continue  # told with the answer
 
     async def _fetch_in_turns(self, attempt: "Attempt") -> None:
         """So many partitions that others would wait: read some, let them have their turn, go on. Such a fetch is
@@ -112,7 +147,14 @@ class FetchHandler:
                 results.append(_failure(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
                 continue
             replica = replicas[index]
+            if replica is None or not replica.is_leader:
+                attempt.failed = True
+                results.append(_failure(index, ErrorCode.NOT_LEADER_OR_FOLLOWER))
+                continue
             attempt.replicas.append(replica)
+            if attempt.follower != CONSUMER:
+                results.append(_read_for_follower(attempt, replica, wish))
+                continue
             watermark = replica.high_watermark
             if wish.fetch_offset == watermark and _is_plain(replica, wish):
                 # Nothing new: what nearly every partition of a long list says. Made without keyword arguments.
@@ -127,12 +169,16 @@ class FetchHandler:
 class Attempt:
     """One fetch request while it is being answered."""
 
-    __slots__ = ("context", "failed", "found", "left", "replicas", "request", "results", "session", "topics", "wanted")
+    __slots__ = (
+        "context", "failed", "follower", "found", "left", "replicas", "request", "results", "session", "topics",
+        "wanted",
+    )  # fmt: skip
 
     def __init__(self, context: Context, request: FetchRequest, session: Session | None) -> None:
         self.context = context
         self.request = request
         self.session = session
+        self.follower = max(request.replica_id, request.replica_state.replica_id)
         self.wanted: list[Wanted] = [] if session is None else list(session.partitions.values())
         self.topics: list[tuple[str, UUID, Sequence[FetchPartition]]]
         if session is None:
@@ -258,6 +304,38 @@ def _read_one(attempt: "Attempt", replica: Replica, wish: FetchPartition, aborte
         log_start_offset=replica.log.start_offset,
         diverging_epoch=diverging,
         aborted_transactions=aborted,
+        records=records,
+    )
+
+
+def _read_for_follower(attempt: "Attempt", replica: Replica, wish: FetchPartition) -> FetchedPartition:
+    try:
+        replica.check_follower_epoch(wish.current_leader_epoch)
+        diverging = _divergence(replica, wish) if wish.last_fetched_epoch >= 0 else None
+        records: Slice | None = None
+        limit = max(min(wish.partition_max_bytes, attempt.left), 0)
+        if diverging is None and (limit > 0 or attempt.found == 0):
+            records = replica.read_as_follower(wish.fetch_offset, limit, min_one=attempt.found == 0)
+    except KafkaError as error:
+        attempt.failed = True
+        return _failure(wish.partition, error.code)
+    except OSError:
+        attempt.failed = True
+        return _failure(wish.partition, ErrorCode.KAFKA_STORAGE_ERROR)
+    if records is not None and records.length == 0:
+        records = None
+    if records is not None:
+        attempt.found += records.length
+        attempt.left -= records.length
+    attempt.failed = attempt.failed or diverging is not None
+    return FetchedPartition(
+        partition=wish.partition,
+        error_code=0,
+        high_watermark=replica.high_watermark,
+        last_stable_offset=-1,
+        log_start_offset=replica.log.start_offset,
+        diverging_epoch=diverging,
+        aborted_transactions=None,
         records=records,
     )
 

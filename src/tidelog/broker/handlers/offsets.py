@@ -37,8 +37,9 @@ HIGH_WATERMARK = -1  # as the offset of a DeleteRecords
 
 
 class OffsetsHandler:
-    def __init__(self, partitions: Partitions) -> None:
+    def __init__(self, partitions: Partitions, *, for_brokers: bool = False) -> None:
         self._partitions = partitions
+        self._for_brokers = for_brokers
 
     def endpoints(self) -> list[Endpoint]:
         return [
@@ -52,19 +53,30 @@ class OffsetsHandler:
     async def list_offsets(self, context: Context, request: ListOffsetsRequest) -> ListOffsetsResponse:
         topics = []
         for topic in request.topics:
-            find = partial(self._list_one, topic.name, isolation=request.isolation_level, version=context.version)
+            find = partial(
+                self._list_one,
+                topic.name,
+                isolation=request.isolation_level,
+                version=context.version,
+                follower=self._for_brokers and request.replica_id >= 0,
+            )
             partitions = await in_turns(find, topic.partitions)
             topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=partitions))
         return ListOffsetsResponse(topics=tuple(topics))
 
     def _list_one(
-        self, topic: str, asked: ListOffsetsPartition, *, isolation: int, version: int
+        self, topic: str, asked: ListOffsetsPartition, *, isolation: int, version: int, follower: bool
     ) -> ListOffsetsPartitionResponse:
         index = asked.partition_index
         try:
-            replica = self._partitions.get(topic, index)
+            replica = self._partitions.led(topic, index)
             replica.check_epoch(asked.current_leader_epoch)
-            offset, timestamp, epoch = _find(replica, asked.timestamp, isolation)
+            if follower and asked.timestamp == LATEST:
+                offset, timestamp, epoch = replica.log.end_offset, -1, replica.leader_epoch
+            else:
+                if not replica.is_settled:
+                    raise KafkaError("the new leader does not know yet what is safe", ErrorCode.OFFSET_NOT_AVAILABLE)
+                offset, timestamp, epoch = _find(replica, asked.timestamp, isolation)
         except KafkaError as error:
             return ListOffsetsPartitionResponse(partition_index=index, error_code=error.code)
         return ListOffsetsPartitionResponse(
@@ -91,7 +103,7 @@ class OffsetsHandler:
 
     def _epoch_end(self, topic: str, asked: OffsetForLeaderPartition) -> OffsetForLeaderEpochEndOffset:
         try:
-            replica = self._partitions.get(topic, asked.partition)
+            replica = self._partitions.led(topic, asked.partition)
             replica.check_epoch(asked.current_leader_epoch)
         except KafkaError as error:
             return OffsetForLeaderEpochEndOffset(partition=asked.partition, error_code=error.code)
@@ -129,7 +141,7 @@ class OffsetsHandler:
     def _delete_before(self, topic: str, asked: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
         index = asked.partition_index
         try:
-            replica = self._partitions.get(topic, index)
+            replica = self._partitions.led(topic, index)
             if "delete" not in replica.config.cleanup_policy:
                 raise PolicyViolation(f"records of the compacted topic {topic!r} cannot be deleted by offset")
             watermark = replica.high_watermark

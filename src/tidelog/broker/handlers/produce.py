@@ -310,6 +310,8 @@ def _settled(results: Results, targets: Targets, waits: Waits, parked: ParkedPro
 
 def _failure_after(parked: ParkedProduce, replica: Replica, needed: int, index: int) -> PartitionProduceResponse | None:
     """What to say instead of success if the records up to `needed` did not become visible."""
+    if replica in parked.failed and not replica.is_leader:
+        return _failure(index, ErrorCode.NOT_LEADER_OR_FOLLOWER, "another broker leads before the records were safe")
     if replica in parked.failed:
         return _failure(index, ErrorCode.KAFKA_STORAGE_ERROR, "the disk failed before the records were safe")
     if replica.high_watermark < needed:
