@@ -81,6 +81,9 @@ class Verifications:
         if known is not None and known.epoch == header.producer_epoch:
             known.lowest_sequence = min(known.lowest_sequence, header.base_sequence)
             return known
+        if known is not None and known.epoch > header.producer_epoch:
+            # Worthless from the start: who was replaced must not take the place of its successor.
+            return Verification(header, every_epoch_is_new)
         if len(self._by_producer) >= self._limit:
             # The longest waiting has most likely failed; if not, its writer is told and may try again.
             del self._by_producer[next(iter(self._by_producer))]

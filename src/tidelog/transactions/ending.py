@@ -48,6 +48,9 @@ def end(
         return refused(ErrorCode.INVALID_TXN_STATE)
     event = Event.COMMITTED if request.committed else Event.ABORTED
     decided = _decided(transaction, event, second, new_producer_id, now_ms)
+    if not second:
+        # What still comes by an older connection was sent before this, and must not open the next transaction.
+        memory = replace(memory, connection=max(memory.connection, context.connection))
     return Verdict(identity=decided.next_identity, steps=(decided,), memory=_told(memory, transaction, second))
 
 

@@ -165,6 +165,17 @@ def test_a_delayed_end_does_not_touch_the_next_transaction(sim: Sim) -> None:
     assert sim.end(who, connection=3) is ErrorCode.NONE
 
 
+def test_a_delayed_addition_does_not_open_a_transaction_after_the_end(sim: Sim) -> None:
+    """Its producer gave up connection 1, aborted by 2, and may be silent now: it would be fenced for a transaction
+    that it knows nothing of."""
+    who = sim.init()
+    sim.add(who, P0, connection=1)
+    sim.end(who, False, connection=2)
+    assert sim.add(who, P1, connection=1) is ErrorCode.INVALID_TXN_STATE
+    assert sim.txn.state is State.COMPLETE_ABORT
+    assert sim.add(who, P1, connection=2) is ErrorCode.NONE
+
+
 def test_a_new_owner_may_have_connected_before_the_old_one(sim: Sim) -> None:
     old = sim.init()
     sim.add(old, P0, connection=5)

@@ -32,17 +32,45 @@ ADDS_SINCE: Final = 5
 
 NO_SEQUENCE: Final = -1
 
+REMEMBERED_MAX: Final = 10_000
+"""Producers whose connection is remembered; the longest silent are forgotten."""
+
+
+class Lines:
+    """By which connection a producer of the first protocol last committed offsets of a group.
+
+    Its transactions all have the same epoch, and this request has no sequence. So this is all that tells one that its
+    producer gave up, and sent again by a newer connection, from one of the transaction that is open by now.
+    """
+
+    def __init__(self, limit: int = REMEMBERED_MAX) -> None:
+        self._newest: dict[tuple[str, int], tuple[int, int]] = {}
+        self._limit = limit
+
+    def is_delayed(self, request: TxnOffsetCommitRequest, connection: int) -> bool:
+        key = request.group_id, request.producer_id
+        came = request.producer_epoch, connection
+        newest = self._newest.pop(key, came)
+        if len(self._newest) >= self._limit:
+            del self._newest[next(iter(self._newest))]
+        self._newest[key] = max(came, newest)
+        # An older epoch is refused for what it is, by the log.
+        return came[0] == newest[0] and came < newest
+
 
 class TransactionalOffsetsHandler:
     def __init__(self, requests: GroupRequests, metadata: Metadata, verifier: TransactionVerifier) -> None:
         self._requests = requests
         self._metadata = metadata
         self._verifier = verifier
+        self._lines = Lines()
 
     def endpoints(self) -> list[Endpoint]:
         return [Endpoint(28, 0, 5, self.commit)]
 
     async def commit(self, context: Context, request: TxnOffsetCommitRequest) -> Message:
+        if context.version < ADDS_SINCE and self._lines.is_delayed(request, context.connection.number):
+            return refuse(request, ErrorCode.INVALID_TXN_STATE, context.version)
         known, unknown = _split(self._metadata.image, request)
         verification: Verification | None = None
         if known.topics:
