@@ -1,6 +1,12 @@
 """The data source `tidelog`: what `format("tidelog")` finds."""
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
 from tidelog.spark.options import parse_options
@@ -24,3 +30,13 @@ class TidelogDataSource(DataSource):
         from tidelog.spark.streaming import TidelogStreamReader
 
         return TidelogStreamReader(parse_options(self.options, streaming=True), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from tidelog.spark.sink import sink_writer
+
+        return sink_writer(self.options, schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        from tidelog.spark.sink import stream_sink_writer
+
+        return stream_sink_writer(self.options, schema, overwrite)
