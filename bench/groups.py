@@ -18,7 +18,7 @@ from tidelog.wire.messages.offsets import (
 )
 from tidelog.wire.schema import encode
 
-GROUPS, PARTITIONS, SLICES = 1000, 12, 50
+GROUPS, PARTITIONS, SLICES, ROUNDS = 1000, 12, 50, 3
 COMMIT_KEY, COMMIT_VERSION = 8, 7
 
 
@@ -93,10 +93,29 @@ def _commit_latency(target: Target, topic: str) -> Result:
 
 
 def _crowd(target: Target, topic: str) -> Result:
-    """A thousand groups, each committing once a second, spread over the second and over ten connections."""
+    """A thousand groups, each committing once a second, spread over the second and over ten connections. In rounds: on
+    a shared machine the same work costs more CPU while a neighbour empties the caches."""
     frames = [_commit(f"bench-{number}", topic, 1) for number in range(GROUPS)]
     socks = [socket.create_connection((target.host, target.port), timeout=30) for _ in range(10)]
-    seconds = 4 if target.quick else 10
+    try:
+        _commits(target, socks, frames, 1)  # every group known, every log open
+        rounds = sorted(_commits(target, socks, frames, 2 if target.quick else 5) for _ in range(ROUNDS))
+    finally:
+        for sock in socks:
+            sock.close()
+    cores = median(rounds)
+    return Result(
+        name="1,000 groups committing 12 partitions once a second",
+        value=cores,
+        unit="cores",
+        target="< 0.5",
+        ok=cores < 0.5,
+        detail={"least": rounds[0], "most": rounds[-1]},
+    )
+
+
+def _commits(target: Target, socks: list[socket.socket], frames: list[bytes], seconds: int) -> float:
+    """The cores that the broker used meanwhile."""
     poller = select.poll()
     by_fd = {sock.fileno(): sock for sock in socks}
     for sock in socks:
@@ -104,24 +123,15 @@ def _crowd(target: Target, topic: str) -> Result:
     received = 0
     began, cpu = time.monotonic(), target.cpu_s()
     for turn in range(seconds * SLICES):
-        batch = frames[turn % SLICES :: SLICES]
-        for position, frame in enumerate(batch):
+        for position, frame in enumerate(frames[turn % SLICES :: SLICES]):
             socks[position % len(socks)].sendall(frame)
         due = began + (turn + 1) / SLICES
         while (left := due - time.monotonic()) > 0:
             for fd, _ in poller.poll(left * 1000):
                 received += len(by_fd[fd].recv(65536))
     took = time.monotonic() - began
-    cores = (target.cpu_s() - cpu) / took
-    for sock in socks:
-        sock.close()
     if received == 0:
         raise RuntimeError("no commit was answered")
-    return Result(
-        name="1,000 groups committing 12 partitions once a second",
-        value=cores,
-        unit="cores",
-        target="< 0.5",
-        ok=cores < 0.5,
-        detail={"commits_per_s": seconds * GROUPS / took},
-    )
+    if took > seconds * 1.1:
+        raise RuntimeError(f"{seconds} s of commits took {took:.1f} s: the broker could not keep up")
+    return (target.cpu_s() - cpu) / took
