@@ -23,7 +23,7 @@ _RUNS = 3
 def measure(target: Target, limits: Limits) -> list[Result]:
     from tidelog.spark import session
 
-    topic = target.make_topic("spark")
+    topic = target.make_topic("spark", config={"retention.ms": "-1"})  # its timestamps are old
     assert topic is not None
     batches = target.scaled(_ROWS) // _PER_BATCH
     rows = batches * _PER_BATCH

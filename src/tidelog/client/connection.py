@@ -28,6 +28,10 @@ class ConnectionClosed(ConnectionError):
     """The broker hung up, between frames or within one."""
 
 
+def _fresh(size: int) -> memoryview:
+    return memoryview(bytearray(size))
+
+
 class _Expected(NamedTuple):
     correlation_id: int
     spec: ApiSpec
@@ -50,6 +54,7 @@ class Connection:
         self._client_id = client_id
         self._frame_bytes_max = frame_bytes_max
         self._correlation_id = 0
+        self.allocate = _fresh
         self._expected: deque[_Expected] = deque()
 
     @property
@@ -95,12 +100,12 @@ class Connection:
         self._socket.sendall(data)
 
     def recv_frame(self) -> memoryview:
-        """The next frame without its length, undecoded."""
-        return self._recv(frame_length(self._recv(LENGTH_SIZE), limit=self._frame_bytes_max))
+        """The next frame without its length, undecoded, in what `allocate` gave for it."""
+        length = frame_length(self._recv(_fresh(LENGTH_SIZE)), limit=self._frame_bytes_max)
+        return self._recv(self.allocate(length))
 
-    def _recv(self, size: int) -> memoryview:
-        buffer = memoryview(bytearray(size))
-        filled = 0
+    def _recv(self, buffer: memoryview) -> memoryview:
+        filled, size = 0, len(buffer)
         while filled < size:
             received = self._socket.recv_into(buffer[filled:])
             if not received:

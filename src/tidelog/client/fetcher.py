@@ -2,7 +2,7 @@
 
 The reader holds one connection and one thread. The thread looks only at batch headers, enough to know what to ask for
 next; it holds at most one answer that nobody has taken yet, so memory is bounded by three answers whatever the
-partition's size.
+partition's size. Their buffers are used again in turn: touching fresh memory costs more than receiving into it.
 """
 
 import queue
@@ -19,7 +19,7 @@ from tidelog.ids import NO_TOPIC_ID, TopicId, TopicPartition
 from tidelog.wire.messages.data import AbortedTransaction, FetchPartition, FetchRequest, FetchTopic, PartitionData
 from tidelog.wire.record_batch import BatchHeader, iter_batches
 
-FETCH_BYTES: Final = 8 << 20
+FETCH_BYTES: Final = 4 << 20
 _WAIT_MS: Final = 500
 _JOIN_S: Final = 2.0
 _OFFER_S: Final = 0.2
@@ -32,10 +32,43 @@ _GONE: Final = (
 
 
 class Fetched(NamedTuple):
-    """One answer: whole batches in offset order, and who of their producers aborted (read_committed only)."""
+    """One answer: whole batches in offset order, and who of their producers aborted (read_committed only).
 
-    batches: list[tuple[BatchHeader, memoryview]]
-    aborted: tuple[AbortedTransaction, ...]
+    `records` is overwritten once the next answer has been taken.
+    """
+
+    records: memoryview
+    batches: list[tuple[BatchHeader, int]]  # and where in `records` each begins
+    aborted: tuple[AbortedTransaction, ...] = ()
+
+    @classmethod
+    def of(cls, records: bytes | bytearray | memoryview, aborted: tuple[AbortedTransaction, ...] = ()) -> "Fetched":
+        """Every whole batch in `records`. Base offsets are outside the checksum, so their order is checked here."""
+        view, position, batches = memoryview(records), 0, []
+        last = -1
+        for header, batch in iter_batches(view):
+            if header.last_offset_delta < 0 or header.base_offset <= last:
+                raise CorruptMessage(
+                    f"a batch with offsets {header.base_offset} to {header.last_offset} follows offset {last}"
+                )
+            batches.append((header, position))
+            position += len(batch)
+            last = header.last_offset
+        return cls(view, batches, aborted)
+
+
+class _Ring:
+    """Three buffers in turn: one is received into, one waits to be taken, one is worked on."""
+
+    def __init__(self) -> None:
+        self._buffers = [bytearray(0)] * 3
+        self._turn = 0
+
+    def allocate(self, size: int) -> memoryview:
+        self._turn = (self._turn + 1) % len(self._buffers)
+        if len(self._buffers[self._turn]) < size:
+            self._buffers[self._turn] = bytearray(size)
+        return memoryview(self._buffers[self._turn])[:size]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +133,7 @@ class PartitionFetcher:
         self._connection: NegotiatedConnection | None = None
         self._epoch = -1
         self._empty_answers = 0
+        self._ring = _Ring()
 
     def __iter__(self) -> Iterator[Fetched]:
         answers: queue.Queue[Fetched | BaseException | None] = queue.Queue(1)
@@ -168,16 +202,16 @@ class PartitionFetcher:
     def _take(self, part: PartitionData) -> Fetched:
         records = part.records if part.records is not None else memoryview(b"")
         try:
-            batches = [pair for pair in iter_batches(records) if pair[0].last_offset >= self._offset]
+            fetched = Fetched.of(records, part.aborted_transactions or ())
         except CorruptMessage as error:
             raise CorruptMessage(f"{self._wanted.partition}, behind offset {self._offset}: {error}") from None
-        if not batches:
+        if not fetched.batches or fetched.batches[-1][0].last_offset < self._offset:
             raise CorruptMessage(
-                f"{self._wanted.partition}: {len(records)} bytes at offset {self._offset} hold no whole batch"
+                f"{self._wanted.partition}: {len(records)} bytes at offset {self._offset} hold no whole batch of it"
             )
-        self._offset = max(header.last_offset for header, _ in batches) + 1
+        self._offset = fetched.batches[-1][0].last_offset + 1
         self._empty_answers = 0
-        return Fetched(batches, part.aborted_transactions or ())
+        return fetched
 
     def _ask(self) -> PartitionData | None:
         """One Fetch; None when it brought nothing."""
@@ -239,6 +273,7 @@ class PartitionFetcher:
             raise KafkaError(f"{wanted.partition} has no leader", ErrorCode.LEADER_NOT_AVAILABLE)
         self._epoch = leader.epoch
         self._connection = self._cluster.connect(leader.node_id)
+        self._connection.allocate = self._ring.allocate
         return self._connection
 
     def _check_topic(self) -> None:

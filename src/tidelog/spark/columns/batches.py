@@ -1,14 +1,16 @@
 """What a Fetch brought, made ready for the kernel: checked, without what was aborted, unpacked, in bounded portions."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
 
 from tidelog.client.fetcher import Fetched
 from tidelog.errors import CorruptMessage, KafkaError
 from tidelog.wire.compression import DECOMPRESSED_MAX, Codec
 from tidelog.wire.control import read_marker
 from tidelog.wire.record_batch import (
+    ATTRIBUTES_POSITION,
     CODEC_MASK,
     CONTROL,
     HEADER_SIZE,
@@ -16,21 +18,23 @@ from tidelog.wire.record_batch import (
     MIN_RECORD_SIZE,
     TRANSACTIONAL,
     BatchHeader,
-    crc_of,
     payload_of,
 )
 
-PORTION_BYTES: Final = 8 << 20
+PORTION_BYTES: Final = 2 << 20
 """Payload that is turned into one Arrow batch. A bigger batch of the log is a portion of its own."""
 
 
-@dataclass(slots=True)
-class Portion:
-    """Batches to be walked together. `payloads` are in the order of `headers`."""
+class Portion(NamedTuple):
+    """Batches to be walked together: `places` says where in `data` the payload of each lies, and how long it is."""
 
-    headers: list[BatchHeader] = field(default_factory=list)
-    payloads: list[bytes | memoryview] = field(default_factory=list)
-    size: int = 0
+    data: bytes | memoryview
+    headers: list[BatchHeader]
+    places: list[tuple[int, int]]
+
+    def payload(self, index: int) -> bytes:
+        place, size = self.places[index]
+        return bytes(self.data[place : place + size])
 
 
 class Unreadable(CorruptMessage):
@@ -45,54 +49,66 @@ def portions(
     fetched: Fetched, *, topic: str, partition: int, read_committed: bool, first: int, until: int
 ) -> Iterator[Portion]:
     """Every batch that has data records to show in [first, until), a few at a time."""
-    portion = Portion()
-    for header, batch in _visible(fetched, read_committed):
-        if header.last_offset < first or header.base_offset >= until or not header.records_count:
-            continue
+    headers: list[BatchHeader] = []
+    places: list[tuple[int, int]] = []
+    unpacked: list[bytes] = []  # payloads of compressed batches; others stay where they were received
+    size = 0
+    hidden = _Hidden(fetched) if read_committed else None
+    for header, position in fetched.batches:
+        batch = fetched.records[position : position + header.size]
         try:
+            # First of all: what a corrupt batch says of itself must not decide that it is skipped.
+            if crc32c(batch[ATTRIBUTES_POSITION:]) != header.crc:
+                raise CorruptMessage("its checksum does not match its bytes")
+            if hidden is not None and hidden.hides(header, batch):
+                continue
+            if header.attributes & CONTROL or not header.records_count:
+                continue
+            if header.last_offset < first or header.base_offset >= until:
+                continue
             payload = _payload(header, batch)
         except KafkaError as error:
             raise Unreadable(topic, partition, header.base_offset, str(error)) from None
-        if portion.headers and portion.size + len(payload) > PORTION_BYTES:
-            yield portion
-            portion = Portion()
-        portion.headers.append(header)
-        portion.payloads.append(payload)
-        portion.size += len(payload)
-    if portion.headers:
-        yield portion
+        length = header.size - HEADER_SIZE if payload is None else len(payload)
+        if headers and (size + length > PORTION_BYTES or (payload is None) == bool(unpacked)):
+            yield Portion(b"".join(unpacked) if unpacked else fetched.records, headers, places)
+            headers, places, unpacked, size = [], [], [], 0
+        headers.append(header)
+        places.append((position + HEADER_SIZE, length) if payload is None else (size, length))
+        if payload is not None:
+            unpacked.append(payload)
+        size += length
+    if headers:
+        yield Portion(b"".join(unpacked) if unpacked else fetched.records, headers, places)
 
 
-def _payload(header: BatchHeader, batch: memoryview) -> bytes | memoryview:
-    if crc_of(batch) != header.crc:
-        raise CorruptMessage("its checksum does not match its bytes")
+def _payload(header: BatchHeader, batch: memoryview) -> bytes | None:
+    """The records' bytes if they had to be unpacked; None if they can be read where they are."""
     if header.attributes & CODEC_MASK != Codec.NONE:
         return payload_of(header, batch, DECOMPRESSED_MAX)
-    payload = batch[HEADER_SIZE:]
-    if not 0 <= header.records_count <= len(payload) // MIN_RECORD_SIZE:
-        raise CorruptMessage(f"{len(payload)} bytes cannot hold {header.records_count} records")
-    return payload
+    if not 0 <= header.records_count <= (len(batch) - HEADER_SIZE) // MIN_RECORD_SIZE:
+        raise CorruptMessage(f"{len(batch) - HEADER_SIZE} bytes cannot hold {header.records_count} records")
+    return None
 
 
-def _visible(fetched: Fetched, read_committed: bool) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """The data batches; with `read_committed` those of no aborted transaction.
+class _Hidden:
+    """Batches of aborted transactions: a producer's, from its transaction's first offset to the abort marker."""
 
-    An aborted producer's batches are hidden from the transaction's first offset to its abort marker.
-    """
-    ahead = sorted(fetched.aborted, key=lambda entry: entry.first_offset, reverse=True) if read_committed else []
-    aborting: set[int] = set()
-    for header, batch in fetched.batches:
-        while ahead and ahead[-1].first_offset <= header.last_offset:
-            aborting.add(ahead.pop().producer_id)
+    def __init__(self, fetched: Fetched) -> None:
+        self._ahead = sorted(fetched.aborted, key=lambda entry: entry.first_offset, reverse=True)
+        self._aborting: set[int] = set()
+
+    def hides(self, header: BatchHeader, batch: memoryview) -> bool:
+        """To be asked for every batch in the order of the log."""
+        while self._ahead and self._ahead[-1].first_offset <= header.last_offset:
+            self._aborting.add(self._ahead.pop().producer_id)
+        if header.producer_id not in self._aborting:
+            return False
         if header.attributes & CONTROL:
-            if header.producer_id in aborting:
-                marker = read_marker(batch)
-                if marker is not None and not marker.committed:
-                    aborting.discard(header.producer_id)
-            continue
-        if header.attributes & TRANSACTIONAL and header.producer_id in aborting:
-            continue
-        yield header, batch
+            marker = read_marker(batch)
+            if marker is not None and not marker.committed:
+                self._aborting.discard(header.producer_id)
+        return bool(header.attributes & TRANSACTIONAL)
 
 
 def append_time(header: BatchHeader) -> int | None:

@@ -61,9 +61,9 @@ class ColumnBuilder:
                 yield made.slice(start, ROWS_MAX)
 
     def _portion(self, portion: Portion, first: int, until: int) -> Any:
-        data, table = _table(portion)
+        data = np.frombuffer(memoryview(portion.data).toreadonly(), np.uint8)
         notes = np.empty((sum(header.records_count for header in portion.headers), kernel.NOTES_WIDTH), np.int64)
-        rows, broken = kernel.walk(data, table, first, until, notes)
+        rows, broken = kernel.walk(data, _table(portion), first, until, notes)
         if broken >= 0:
             self._explain(portion, broken)
         arrays = [self._array(name, data, notes, rows, portion) for name in self._columns]
@@ -114,7 +114,7 @@ class ColumnBuilder:
         with suppress(StopIteration):
             try:
                 for _ in decode_records(
-                    bytes(portion.payloads[broken]),
+                    portion.payload(broken),
                     header.records_count,
                     base_offset=header.base_offset,
                     last_offset_delta=header.last_offset_delta,
@@ -127,20 +127,19 @@ class ColumnBuilder:
         raise Unreadable(self._topic, self._partition, header.base_offset, why)
 
 
-def _table(portion: Portion) -> tuple[Any, Any]:
-    """One buffer with all payloads in it, and where each lies."""
-    table = np.zeros((len(portion.headers), kernel.TABLE_WIDTH), np.int64)
-    place = 0
+def _table(portion: Portion) -> Any:
+    """What the kernel has to know of each batch."""
     rows = []
-    for header, payload in zip(portion.headers, portion.payloads, strict=True):
+    for header, (place, size) in zip(portion.headers, portion.places, strict=True):
         time = append_time(header)
         # A base timestamp that would overflow makes the batch unreadable: no record of it is looked at.
-        count = header.records_count if -_TIME_SPAN < header.base_timestamp < _TIME_SPAN else -1
+        if not -_TIME_SPAN < header.base_timestamp < _TIME_SPAN:
+            size = -1
         rows.append(
             (
                 place,
-                len(payload) if count >= 0 else -1,
-                count,
+                size,
+                header.records_count,
                 header.base_offset,
                 header.last_offset_delta,
                 header.base_timestamp,
@@ -148,10 +147,7 @@ def _table(portion: Portion) -> tuple[Any, Any]:
                 time is not None,
             )
         )
-        place += len(payload)
-    table[:] = rows
-    joined = portion.payloads[0] if len(portion.payloads) == 1 else b"".join(portion.payloads)
-    return np.frombuffer(memoryview(joined).toreadonly(), np.uint8), table
+    return np.array(rows, np.int64)
 
 
 def _numbers(notes: Any, rows: int, which: int, factor: int, kind: Any) -> Any:

@@ -42,7 +42,7 @@ def compiled(signature: Any) -> Callable[[F], F]:
 
 def inlined(function: F) -> F:
     """A helper of kernels, compiled into them."""
-    result: F = _numba.njit(nogil=True, inline="never")(function)
+    result: F = _numba.njit(nogil=True)(function)
     return result
 
 

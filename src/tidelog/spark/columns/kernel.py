@@ -35,8 +35,14 @@ Array = Any
 @inlined
 def _varint(data: Array, p: int, end: int) -> tuple[int, int]:
     """The zigzag bits as they stand and the position after them; position -1 if they do not end before `end`."""
-    n = 0
-    shift = 0
+    if p >= end:
+        return 0, -1
+    n = types.int64(data[p])
+    p += 1
+    if n < 128:
+        return n, p
+    n &= 127
+    shift = 7
     while shift < 63:
         if p >= end:
             return 0, -1
@@ -67,8 +73,8 @@ def _skip_headers(data: Array, p: int, end: int, count: int) -> int:
 
 
 @inlined
-def _record(data: Array, p: int, size_end: int, batch: Array, note: Array) -> int:
-    """Notes the record at `p`; where the next begins, or -1 if this is none."""
+def _record(data: Array, p: int, size_end: int, batches: Array, b: int, notes: Array, row: int) -> int:
+    """Notes the record at `p` of batch `b`; where the next begins, or -1 if this is none."""
     n, p = _varint(data, p, size_end)
     if p < 0 or n & 1 or n >> 1 > size_end - p:
         return -1
@@ -77,11 +83,13 @@ def _record(data: Array, p: int, size_end: int, batch: Array, note: Array) -> in
     n, p = _varint(data, p, end)
     if p < 0:
         return -1
-    note[TIME] = batch[APPEND_TIME] if batch[HAS_APPEND_TIME] else batch[BASE_TIME] + ((n >> 1) ^ -(n & 1))
+    notes[row, TIME] = batches[b, APPEND_TIME]
+    if not batches[b, HAS_APPEND_TIME]:
+        notes[row, TIME] = batches[b, BASE_TIME] + ((n >> 1) ^ -(n & 1))
     n, p = _varint(data, p, end)
-    if p < 0 or n & 1 or n >> 1 > batch[LAST_DELTA]:
+    if p < 0 or n & 1 or n >> 1 > batches[b, LAST_DELTA]:
         return -1
-    note[OFFSET] = batch[BASE_OFFSET] + (n >> 1)
+    notes[row, OFFSET] = batches[b, BASE_OFFSET] + (n >> 1)
     for place in (KEY_AT, VALUE_AT):
         n, p = _varint(data, p, end)
         if p < 0:
@@ -89,15 +97,15 @@ def _record(data: Array, p: int, size_end: int, batch: Array, note: Array) -> in
         length = -1 if n & 1 else n >> 1
         if length > end - p:
             return -1
-        note[place] = p
-        note[place + 1] = length
+        notes[row, place] = p
+        notes[row, place + 1] = length
         if length > 0:
             p += length
     n, p = _varint(data, p, end)
     if p < 0 or n & 1 or n >> 1 > end - p:
         return -1
-    note[HEADERS_AT] = p
-    note[HEADERS_COUNT] = n >> 1
+    notes[row, HEADERS_AT] = p
+    notes[row, HEADERS_COUNT] = n >> 1
     if n:
         p = _skip_headers(data, p, end, n >> 1)
     return end if p == end else -1
@@ -108,15 +116,14 @@ def walk(data: Array, batches: Array, first: int, until: int, notes: Array) -> t
     """Notes every record whose offset is in [first, until). Returns how many, and the batch that is malformed or -1."""
     rows = 0
     for b in range(len(batches)):
-        batch = batches[b]
-        p = batch[PLACE]
-        end = p + batch[SIZE]
-        if p < 0 or batch[SIZE] < 0 or end > len(data):
+        p = batches[b, PLACE]
+        end = p + batches[b, SIZE]
+        if p < 0 or batches[b, SIZE] < 0 or end > len(data):
             return rows, b
-        for _ in range(batch[COUNT]):
+        for _ in range(batches[b, COUNT]):
             if rows >= len(notes):
                 return rows, b
-            p = _record(data, p, end, batch, notes[rows])
+            p = _record(data, p, end, batches, b, notes, rows)
             if p < 0:
                 return rows, b
             if first <= notes[rows, OFFSET] < until:

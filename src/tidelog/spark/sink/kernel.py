@@ -50,7 +50,8 @@ def _hash(data: Array, start: int, end: int) -> int:
     h = np.uint32((h ^ (h >> np.uint32(13))) * m)
     h = h ^ (h >> np.uint32(15))
     hashed: Any = h & np.uint32(0x7FFFFFFF)
-    return types.int64(hashed)
+    result: int = types.int64(hashed)
+    return result
 
 
 @compiled(Number(Number, PLACES, BYTES, BYTES, PLACES, PLACES, PLACES, PLACES, PLACES, I64))
