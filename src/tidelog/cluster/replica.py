@@ -280,6 +280,19 @@ class Replica:
             raise UnknownLeaderEpoch(f"{self.partition}: a follower must name the epoch it follows in")
         self.check_epoch(epoch)
 
+    def parts_at(self, fetch_offset: int, last_fetched_epoch: int) -> tuple[int, int] | None:
+        """(epoch, end offset) of the last thing that whoever has `last_fetched_epoch` just before `fetch_offset` may
+        have in common with this log; None if that is everything."""
+        if last_fetched_epoch < 0:
+            return None
+        epoch, end = self.log.epochs.end_offset_for(last_fetched_epoch, self.log.end_offset)
+        if epoch == last_fetched_epoch and end >= fetch_offset:
+            return None
+        if epoch < 0:
+            # An epoch we never heard of: there is no place to send them back to, and silence would keep them asking.
+            raise OffsetOutOfRange(fetch_offset, self.log.start_offset, self.log.end_offset)
+        return epoch, end
+
     def read_as_follower(self, offset: int, max_bytes: int, *, min_one: bool) -> Slice:
         """Everything there is, also what is not safe yet: it becomes safe by being read."""
         log = self.log

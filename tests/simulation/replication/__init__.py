@@ -1,0 +1,7 @@
+"""Replication under faults: brokers made of the production deciders and logs, on disks that lose power and a network that
+loses, doubles and reorders.
+
+python -m tests.simulation.replication --seed 7       replay one world, step by step
+python -m tests.simulation.replication --seeds 2000   many, with progress
+python -m tests.simulation.replication.mutations      plant each bug of a list and show it caught
+"""

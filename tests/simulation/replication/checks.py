@@ -1,0 +1,179 @@
+"""What must hold after every step, whatever was broken."""
+
+from typing import TYPE_CHECKING
+
+from batches import read_values
+
+from tests.simulation.replication.names import PARTITION, TOPIC
+from tidelog.cluster.image import NO_LEADER, MetadataImage, PartitionImage
+
+if TYPE_CHECKING:
+    from tests.simulation.replication.broker import Broker
+
+
+class Violation(AssertionError):
+    """A promise was broken."""
+
+
+def require(condition: object, what: str) -> None:
+    if not condition:
+        raise Violation(what)
+
+
+def partition_of(image: MetadataImage) -> PartitionImage:
+    return image.topics[TOPIC].partitions[PARTITION]
+
+
+class Checks:
+    def __init__(self) -> None:
+        self.brokers: dict[int, Broker] = {}
+        self.image: MetadataImage | None = None
+        self.truth: dict[int, bytes] = {}
+        """What any reader could have seen at an offset: for ever, and for every other reader."""
+        self.leaders: dict[int, int] = {}
+        """Leader epoch to who led it, as the controller decided."""
+        self.newest: Broker | None = None
+        """Who began to lead last."""
+        self.newest_epoch = -1
+        self.deleted_below = 0
+        self.acked = 0
+        self.acked_values: set[bytes] = set()
+
+    # -- what the controller decides --------------------------------------------------------------------------------
+
+    def image_changed(self, before: MetadataImage | None, after: MetadataImage) -> None:
+        self.image = after
+        if TOPIC not in after.topics:
+            return
+        now = partition_of(after)
+        led_by = self.leaders.setdefault(now.leader_epoch, now.leader)
+        require(led_by == now.leader, f"epoch {now.leader_epoch} is led by {led_by} and by {now.leader}")
+        require(now.leader == NO_LEADER or now.leader in now.isr, f"leader {now.leader} is not in sync: {now.isr}")
+        require(set(now.isr) <= set(now.replicas), f"in sync without a replica: {now}")
+        require(now.isr, "nobody is in sync any more")
+        require(len(set(now.replicas)) == len(now.replicas), f"a replica is named twice: {now}")
+        if before is None or TOPIC not in before.topics:
+            return
+        then = partition_of(before)
+        require(now.leader_epoch >= then.leader_epoch, "the leader epoch went back")
+        require(now == then or now.partition_epoch == then.partition_epoch + 1, f"versions skip: {then} {now}")
+        for node in set(now.isr) - set(then.isr):
+            broker = self.brokers[node]
+            if broker.replica is not None:
+                self._has_everything(broker, "joins the in-sync set")
+
+    def _is_wiped(self, broker: "Broker") -> bool:
+        """On a disk that the controller has not heard of yet."""
+        assert self.image is not None
+        return self.image.brokers[broker.id].directory_id != broker.directory_id
+
+    # -- what brokers do --------------------------------------------------------------------------------------------
+
+    def role_changed(self, broker: "Broker") -> None:
+        replica = broker.replica
+        assert replica is not None
+        if not replica.is_leader:
+            return
+        decided = self.leaders.get(replica.leader_epoch)
+        require(decided == broker.id, f"{broker.id} leads epoch {replica.leader_epoch}, which is led by {decided}")
+        if self.newest is None or replica.leader_epoch >= self.newest_epoch:
+            self.newest = broker
+            self.newest_epoch = replica.leader_epoch
+            self._has_everything(broker, "begins to lead")
+
+    def _has_everything(self, broker: "Broker", doing: str) -> None:
+        replica = broker.replica
+        assert replica is not None
+        log = replica.log
+        who = f"{broker.id} {doing} (epoch {replica.leader_epoch})"
+        require(log.start_offset <= self.deleted_below, f"{who} with nothing before {log.start_offset}")
+        held = dict(read_values(log))
+        for offset, value in self.truth.items():
+            if offset >= log.start_offset:
+                require(held.get(offset) == value, f"{who}, but at {offset} has {held.get(offset)!r}, not {value!r}")
+
+    def visible(self, broker: "Broker") -> None:
+        """Everything below a replica's watermark may have been read there."""
+        replica = broker.replica
+        if replica is None or replica.high_watermark <= broker.checked:
+            return
+        log = replica.log
+        low, high = max(broker.checked, log.start_offset), replica.high_watermark
+        broker.checked = high
+        who = f"{broker.id} (epoch {replica.leader_epoch})"
+        require(high <= log.end_offset, f"{who} shows {high}, but ends at {log.end_offset}")
+        values = read_values(log, low, high) if low < high else []
+        require([offset for offset, _ in values] == list(range(low, high)), f"{who} has a hole in {low}..{high}")
+        for offset, value in values:
+            known = self.truth.setdefault(offset, value)
+            require(known == value, f"{who} shows {value!r} at {offset}, where {known!r} was seen")
+        if replica.is_leader:
+            self._contained(broker, values, high)
+
+    def _contained(self, leader: "Broker", values: list[tuple[int, bytes]], high: int) -> None:
+        """What a leader shows is on every member of the in-sync set, and on every later leader."""
+        assert self.image is not None
+        assert leader.replica is not None
+        epoch = leader.replica.leader_epoch
+        partition = partition_of(self.image)
+        members = [self.brokers[node] for node in partition.isr] if partition.leader_epoch == epoch else []
+        if self.newest is not None and self.newest_epoch > epoch:
+            members.append(self.newest)
+        for member in members:
+            replica = member.replica
+            if replica is None or member is leader or self._is_wiped(member):
+                continue
+            log = replica.log
+            reached = log.flushed_offset if log.config.flush_on_ack else log.end_offset
+            if replica.is_leader:
+                reached = log.end_offset
+            who = f"{leader.id} shows {high} in epoch {epoch}, but {member.id}"
+            require(reached >= high, f"{who} is safe only up to {reached}")
+            expected = [each for each in values if each[0] >= log.start_offset]
+            held = dict(read_values(log, expected[0][0], high)) if expected else {}
+            for offset, value in expected:
+                require(held.get(offset) == value, f"{who} has {held.get(offset)!r} at {offset}, not {value!r}")
+
+    def acknowledged(self, broker: "Broker", base: int, values: list[bytes], minimum: int) -> None:
+        replica = broker.replica
+        assert replica is not None
+        self.acked += 1
+        self.acked_values.update(values)
+        require(replica.is_leader, f"{broker.id} acknowledges without leading")
+        require(replica.in_sync >= minimum, f"{broker.id} acknowledges with {replica.in_sync} in sync")
+        for offset, value in enumerate(values, base):
+            require(
+                self.truth.get(offset) == value,
+                f"{broker.id} acknowledges {value!r} at {offset}: {self.truth.get(offset)!r}",
+            )
+
+    # -- in the end -------------------------------------------------------------------------------------------------
+
+    def converged(self) -> str:
+        """What is still missing, or nothing."""
+        assert self.image is not None
+        partition = partition_of(self.image)
+        if partition.leader == NO_LEADER:
+            return f"no leader: {partition}"
+        leader = self.brokers[partition.leader].replica
+        if leader is None or not leader.is_leader or leader.leader_epoch != partition.leader_epoch:
+            return f"{partition.leader} does not lead"
+        if set(partition.isr) != set(partition.replicas) or partition.adding or partition.removing:
+            return f"not all are in sync: {partition}"
+        if leader.high_watermark != leader.log.end_offset:
+            return f"watermark {leader.high_watermark} of {leader.log.end_offset}"
+        for node in partition.replicas:
+            replica = self.brokers[node].replica
+            if replica is None or replica.log.end_offset != leader.log.end_offset:
+                return f"{node} is behind"
+            if replica.high_watermark != leader.high_watermark:
+                return f"{node} does not know the watermark"
+        return ""
+
+    def in_the_end(self) -> None:
+        assert self.image is not None
+        partition = partition_of(self.image)
+        for node in partition.replicas:
+            self._has_everything(self.brokers[node], "has converged")
+        logs = [read_values(self.brokers[node].log, self.deleted_below) for node in partition.replicas]
+        require(all(log == logs[0] for log in logs), "the logs differ")

@@ -1,0 +1,151 @@
+"""The controller: the pure decisions on an image that changes atomically, as it does by Raft. Brokers hear of it late."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from tests.simulation.replication.checks import partition_of
+from tests.simulation.replication.names import PARTITION, TOPIC, TOPIC_ID
+from tidelog.cluster import brokers as registry
+from tidelog.cluster import controller as topics
+from tidelog.cluster import elections
+from tidelog.cluster.image import MetadataImage, PartitionImage
+from tidelog.cluster.records import AnyRecord
+from tidelog.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from tests.simulation.replication.world import World
+
+ID = 0
+SESSION_MS = 250
+SUSPECT_MS = 60
+TICK_MS = 30
+
+Answer = tuple[ErrorCode, object]
+
+
+class Controller:
+    def __init__(self, world: "World") -> None:
+        self._world = world
+        self.image = MetadataImage("simulated")
+        self.liveness = registry.Liveness(SESSION_MS, SUSPECT_MS)
+        self._heard: dict[tuple[int, int], int] = {}
+        self.spared: set[int] = set()
+        """Not declared dead for now: an operator who replaces a disk waits until the others are well."""
+
+    @property
+    def partition(self) -> PartitionImage:
+        return partition_of(self.image)
+
+    def change(self, why: str, records: list[AnyRecord]) -> None:
+        if not records:
+            return
+        before = self.image
+        self.image = before.apply(records)
+        if TOPIC in self.image.topics and (TOPIC not in before.topics or self.partition != partition_of(before)):
+            self._world.say(f"controller: {why}: {shown(self.partition)}")
+        else:
+            self._world.say(f"controller: {why}")
+        self._world.checks.image_changed(before, self.image)
+        for broker in self._world.brokers.values():
+            self.publish(broker.id)
+
+    def publish(self, node: int) -> None:
+        image = self.image
+        broker = self._world.brokers[node]
+        self._world.send(ID, node, lambda: broker.learn(image))
+
+    def create_topic(self, replicas: list[int], minimum: int) -> None:
+        configs = {"min.insync.replicas": str(minimum)}
+        self.change(
+            "topic",
+            topics.create_topic(
+                self.image,
+                TOPIC,
+                topic_id=TOPIC_ID,
+                brokers=replicas,
+                partitions=1,
+                replication_factor=len(replicas),
+                assignments={0: replicas},
+                configs=configs,
+            ),
+        )
+
+    # -- time ------------------------------------------------------------------------------------------------------
+
+    def tick(self) -> None:
+        now = self._world.now
+        for node in self.liveness.silent(now):
+            if self.spared and node not in self.spared:
+                self.liveness.heard(node, now)
+            else:
+                self.change(f"{node} is silent", registry.fence(self.image, node))
+
+    def take_office(self, suspects: list[int]) -> None:
+        self.liveness = registry.Liveness(SESSION_MS, SUSPECT_MS)
+        self.liveness.take_office(self.image.brokers, suspects, self._world.now)
+
+    # -- what brokers ask for --------------------------------------------------------------------------------------
+
+    def receive(self, node: int, boot: int, number: int, handle: Callable[[], object]) -> Answer | None:
+        """One connection per process, and its requests in order: one that was overtaken was on one that is closed."""
+        if number <= self._heard.get((node, boot), 0):
+            return None
+        self._heard[node, boot] = number
+        try:
+            return ErrorCode.NONE, handle()
+        except KafkaError as error:
+            return error.code, str(error)
+
+    def register(self, node: int, incarnation: UUID, directory_id: str) -> int:
+        alive = self.liveness.is_alive(node, self._world.now)
+        records = registry.register(
+            self.image,
+            node,
+            incarnation=incarnation,
+            broker_epoch=self.image.version + 1,
+            directory_id=directory_id,
+            endpoints=(),
+            rack=None,
+            is_alive=alive,
+        )
+        self.change(f"{node} registers", records)
+        self.liveness.heard(node, self._world.now)
+        self.spared.discard(node)
+        return self.image.brokers[node].broker_epoch
+
+    def heartbeat(self, node: int, broker_epoch: int, version: int, *, caught_up: bool, stopping: bool) -> bool:
+        """Whether it may stop."""
+        broker = registry.check_epoch(self.image, node, broker_epoch)
+        self.liveness.heard(node, self._world.now)
+        if stopping:
+            self.change(f"{node} wants to stop", registry.begin_stop(self.image, node))
+        elif broker.fenced and caught_up:
+            self.change(f"{node} is back", registry.unfence(self.image, node))
+        if version < self.image.version:
+            self.publish(node)
+        return registry.may_stop(self.image, node)
+
+    def alter_isr(
+        self, node: int, broker_epoch: int, leader_epoch: int, partition_epoch: int, isr: list[tuple[int, int]]
+    ) -> PartitionImage:
+        registry.check_epoch(self.image, node, broker_epoch)
+        records = elections.alter_isr(
+            self.image,
+            TOPIC_ID,
+            PARTITION,
+            leader=node,
+            leader_epoch=leader_epoch,
+            partition_epoch=partition_epoch,
+            isr=isr,
+        )
+        self.change(f"{node} wants {[member for member, _ in isr]} in sync", records)
+        return self.partition
+
+
+def shown(partition: PartitionImage) -> str:
+    moving = f" +{list(partition.adding)} -{list(partition.removing)}" if partition.adding or partition.removing else ""
+    return (
+        f"leader {partition.leader} epoch {partition.leader_epoch} replicas {list(partition.replicas)} "
+        f"isr {list(partition.isr)} v{partition.partition_epoch}{moving}"
+    )

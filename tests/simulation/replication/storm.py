@@ -1,0 +1,252 @@
+"""What happens to a world: traffic and faults first, then calm, in which everything must come right."""
+
+import errno
+from collections.abc import Callable
+
+from tests.simulation.network import CLEAR, Weather
+from tests.simulation.replication import controller as control
+from tests.simulation.replication.broker import Broker
+from tests.simulation.replication.checks import require
+from tests.simulation.replication.names import PARTITION, TOPIC_ID
+from tests.simulation.replication.world import World
+from tidelog.cluster import elections
+from tidelog.cluster.image import NO_LEADER
+from tidelog.errors import ErrorCode, KafkaError
+
+STORM_MS = 2_400
+CALM_MS = 8_000
+LAST_WRITE_MS = 1_500
+CLIENT = -1
+
+
+class Storm:
+    def __init__(self, seed: int, log: Callable[[str], None] | None = None) -> None:
+        self.world = World(seed, log)
+        self.dice = self.world.dice
+        self._written = 0
+        self._storm = True
+
+    def run(self) -> World:
+        world = self.world
+        world.say(f"seed {world.seed}: {world.plan}")
+        for broker in world.brokers.values():
+            world.start(broker)
+        self._every(control.TICK_MS, control.TICK_MS, world.controller.tick)
+        world.run_until(200)
+        nodes = self.dice.sample(sorted(world.brokers), world.plan.replicas)
+        world.controller.create_topic(nodes, world.plan.minimum)
+        self._every(5, 20, self._client)
+        self._every(60, 350, self._fault)
+        self._every(150, 500, self._operator)
+        world.run_until(STORM_MS)
+        self._calm()
+        return world
+
+    def _every(self, low: int, high: int, action: Callable[[], None]) -> None:
+        def again() -> None:
+            action()
+            self.world.at(self.dice.randint(low, high), again)
+
+        self.world.at(self.dice.randint(low, high), again)
+
+    # -- traffic ---------------------------------------------------------------------------------------------------
+
+    def _client(self) -> None:
+        world, dice = self.world, self.dice
+        if not self._storm:
+            return
+        target = world.controller.partition.leader
+        if target == NO_LEADER or dice.random() < 0.15:
+            led = [b for b in world.brokers.values() if b.replica is not None and b.replica.is_leader]
+            target = dice.choice(led or list(world.brokers.values())).id  # perhaps a leader of old
+        self.write(target, -1 if dice.random() < 0.8 else 1)
+
+    def write(self, target: int, acks: int, then: Callable[[ErrorCode], None] = lambda code: None) -> None:
+        world = self.world
+        values = []
+        for _ in range(self.dice.randint(1, 3)):
+            self._written += 1
+            values.append(b"%d" % self._written + b"." * self.dice.choice([0, 0, 0, 30, 150]))
+        broker = world.brokers[target]
+        world.send(CLIENT, target, lambda: broker.produce(values, acks, then))
+
+    # -- operators -------------------------------------------------------------------------------------------------
+
+    def _operator(self) -> None:
+        world, dice = self.world, self.dice
+        if not self._storm:
+            return
+        image, chance = world.controller.image, dice.random()
+        try:
+            if chance < 0.25:
+                target = dice.sample(sorted(world.brokers), world.plan.replicas)
+                world.controller.change(f"reassign to {target}", elections.reassign(image, TOPIC_ID, PARTITION, target))
+            elif chance < 0.35:
+                world.controller.change("cancel", elections.cancel_reassignment(image, TOPIC_ID, PARTITION))
+            elif chance < 0.5:
+                world.controller.change("preferred", elections.elect_preferred(image, TOPIC_ID, PARTITION))
+            elif chance < 0.65:
+                broker = self._any()
+                if broker is not None and not world.controller.spared:
+                    broker.stopping = True
+            elif chance < 0.8:
+                leader = world.brokers.get(world.controller.partition.leader)
+                if leader is not None and leader.up and not leader.paused:
+                    world.act(leader, lambda: leader.delete_records(dice.choice([0, 1, 5])))
+        except KafkaError as error:
+            world.say(f"operator: refused: {error}")
+
+    def _any(self) -> Broker | None:
+        running = [broker for broker in self.world.brokers.values() if broker.up and not broker.paused]
+        leading = [broker for broker in running if broker.replica is not None and broker.replica.is_leader]
+        if leading and self.dice.random() < 0.4:
+            return self.dice.choice(leading)
+        return self.dice.choice(running) if running else None
+
+    # -- faults ----------------------------------------------------------------------------------------------------
+
+    def _fault(self) -> None:
+        world, dice = self.world, self.dice
+        if not self._storm or world.controller.spared:
+            return
+        broker = self._any()
+        if broker is None:
+            return
+        faults = [
+            (14, self._crash),
+            (6, self._crash_soon),
+            (10, self._pause),
+            (8, self._isolate),
+            (8, self._cut_off_from_controller),
+            (10, self._one_way),
+            (6, self._weather),
+            (8, self._slow_disk),
+            (5, self._disk_error),
+            (6, self._replace_disk),
+            (3, self._everybody),
+            (5, self._new_controller),
+        ]
+        weights, actions = zip(*faults, strict=True)
+        dice.choices(actions, weights)[0](broker)
+
+    def _crash(self, broker: Broker) -> None:
+        power = self.dice.random() < 0.6
+        self.world.say(f"-- {broker.id} {'loses power' if power else 'is killed'}")
+        self.world.crash(broker, power=power)
+        self._start_later(broker)
+
+    def _start_later(self, broker: Broker) -> None:
+        delay = self.dice.choice([1, 20, 100, 400, 900])
+        self.world.at(delay, lambda: self.world.start(broker))
+
+    def _crash_soon(self, broker: Broker) -> None:
+        if self.world.plan.flush_on_ack:
+            broker.disk.crash_after = self.dice.randint(0, 40)
+            self.world.say(f"-- {broker.id} loses power soon")
+            self.world.at(150, lambda: self._start_later(broker) if not broker.up else None)
+
+    def _pause(self, broker: Broker) -> None:
+        duration = self.dice.choice([50, 200, 400, 800])
+        self.world.say(f"-- {broker.id} is paused for {duration}")
+        self.world.pause(broker)
+        self.world.at(duration, lambda: self.world.resume(broker))
+
+    def _isolate(self, broker: Broker) -> None:
+        others = [node for node in (control.ID, *self.world.brokers) if node != broker.id]
+        self._block([broker.id], others, both=True)
+
+    def _cut_off_from_controller(self, broker: Broker) -> None:
+        ways = [([broker.id], [control.ID]), ([control.ID], [broker.id])]
+        senders, receivers = self.dice.choice(ways)
+        self._block(senders, receivers, both=self.dice.random() < 0.4)
+
+    def _one_way(self, broker: Broker) -> None:
+        others = [node for node in self.world.brokers if node != broker.id]
+        chosen = self.dice.sample(others, self.dice.randint(1, len(others)))
+        if self.dice.random() < 0.5:
+            self._block([broker.id], chosen, both=False)
+        else:
+            self._block(chosen, [broker.id], both=False)
+
+    def _block(self, senders: list[int], receivers: list[int], *, both: bool) -> None:
+        self.world.say(f"-- {senders} {'and' if both else 'to'} {receivers}: cut")
+        self.world.network.block(senders, receivers)
+        if both:
+            self.world.network.block(receivers, senders)
+        self.world.at(self.dice.choice([80, 300, 600]), self.world.network.heal)
+
+    def _weather(self, broker: Broker) -> None:
+        world, dice = self.world, self.dice
+        world.network.weather = Weather(
+            drop=dice.choice([0, 0.02, 0.2]), double=dice.choice([0, 0.05, 0.3]), slow=dice.choice([0, 0.1, 0.4])
+        )
+        world.say(f"-- {world.network.weather}")
+
+    def _slow_disk(self, broker: Broker) -> None:
+        broker.slow_ms = self.dice.choice([0, 10, 60, 300])
+        self.world.say(f"-- the disk of {broker.id} takes up to {broker.slow_ms}")
+
+    def _disk_error(self, broker: Broker) -> None:
+        operation, code = self.dice.choice([("sync", errno.EIO), ("write", errno.ENOSPC), ("rename", errno.EIO)])
+        self.world.say(f"-- the next {operation} of {broker.id} fails")
+        broker.disk.fail_on[operation] = code
+
+    def _replace_disk(self, broker: Broker) -> None:
+        """Never of a broker that might be the only one with something: a person would not do that either."""
+        world = self.world
+        partition = world.controller.partition
+        if broker.id in partition.isr:
+            others = [node for node in partition.isr if node != broker.id]
+            if not others or not all(world.brokers[node].up and not world.brokers[node].paused for node in others):
+                return
+            world.network.heal()
+            for each in world.brokers.values():
+                each.disk.crash_after = None
+                each.disk.fail_on.clear()
+                each.stopping = False
+            world.controller.spared = {broker.id}
+        world.say(f"-- {broker.id} gets an empty disk")
+        world.crash(broker, power=False)
+        world.replace_disk(broker)
+        world.at(self.dice.choice([1, 50, 300]), lambda: world.start(broker))
+
+    def _everybody(self, broker: Broker) -> None:
+        self.world.say("-- the power goes everywhere")
+        for each in self.world.brokers.values():
+            if each.up:
+                self.world.crash(each, power=True)
+                self._start_later(each)
+
+    def _new_controller(self, broker: Broker) -> None:
+        suspects = [node for node in self.world.brokers if self.dice.random() < 0.2]
+        self.world.say(f"-- a new controller, which suspects {suspects}")
+        self.world.controller.take_office(suspects)
+
+    # -- afterwards ------------------------------------------------------------------------------------------------
+
+    def _calm(self) -> None:
+        world = self.world
+        self._storm = False
+        world.say("-- calm")
+        world.network.heal()
+        world.network.weather = CLEAR
+        for broker in world.brokers.values():
+            broker.slow_ms = 0
+            broker.disk.crash_after = None
+            broker.disk.fail_on.clear()
+            world.resume(broker)
+            world.at(1, lambda broker=broker: world.start(broker))  # type: ignore[misc]
+        deadline = world.now + CALM_MS
+        missing = "?"
+        while missing and world.now < deadline:
+            world.run_until(world.now + 100)
+            missing = world.checks.converged()
+        require(not missing, f"{CALM_MS} ms after the storm: {missing}")
+        answers: list[ErrorCode] = []
+        self.write(world.controller.partition.leader, -1, answers.append)
+        deadline = world.now + LAST_WRITE_MS
+        while (not answers or world.checks.converged()) and world.now < deadline:
+            world.run_until(world.now + 50)
+        require(answers == [ErrorCode.NONE], f"the last write got {answers}")
+        require(not world.checks.converged(), "disturbed again without a cause")
+        world.checks.in_the_end()

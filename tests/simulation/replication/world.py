@@ -1,0 +1,181 @@
+"""Brokers, a controller and clients with one clock, one seed and one thing happening at a time."""
+
+import heapq
+from collections.abc import Callable
+from random import Random
+from typing import Any, NamedTuple
+
+from sim_disk import PowerLost, SimDisk
+
+from tests.simulation.network import Network
+from tests.simulation.replication import controller as control
+from tests.simulation.replication.broker import Answer, Broker
+from tests.simulation.replication.checks import Checks
+from tidelog.config import TopicConfig
+from tidelog.errors import ErrorCode, StorageOffline
+
+
+class Plan(NamedTuple):
+    """What a seed decides before anything happens."""
+
+    brokers: int
+    replicas: int
+    minimum: int
+    flush_on_ack: bool
+    """Without it, processes die but the power stays: the promise is Kafka's."""
+    segment_bytes: int
+    index_interval: int
+
+    @classmethod
+    def roll(cls, dice: Random) -> "Plan":
+        brokers = dice.choice([3, 3, 4, 5])
+        replicas = dice.choice([3, 3, 3, 2, min(4, brokers)])
+        return cls(
+            brokers=brokers,
+            replicas=replicas,
+            minimum=min(replicas, dice.choice([1, 2, 2, 2])),
+            flush_on_ack=dice.random() < 0.8,
+            segment_bytes=dice.choice([700, 1500, 1 << 20]),
+            index_interval=dice.choice([0, 4096]),
+        )
+
+
+class World:
+    def __init__(self, seed: int, log: Callable[[str], None] | None = None) -> None:
+        self.seed = seed
+        self.dice = Random(seed)
+        self.plan = Plan.roll(self.dice)
+        self.now = 0
+        self.steps = 0
+        self.network = Network(Random(self.dice.random()))
+        self.checks = Checks()
+        self.controller = control.Controller(self)
+        self._log = log
+        self._queue: list[tuple[int, int, Callable[[], None]]] = []
+        self._sequence = 0
+        config = TopicConfig(
+            min_insync_replicas=self.plan.minimum,
+            flush_on_ack=self.plan.flush_on_ack,
+            segment_bytes=self.plan.segment_bytes,
+            index_interval_bytes=self.plan.index_interval,
+            retention_ms=-1,
+        )
+        for node in range(1, self.plan.brokers + 1):
+            self.checks.brokers[node] = Broker(self, node, config, Random(self.dice.random()))
+        self.brokers = self.checks.brokers
+
+    # -- time ------------------------------------------------------------------------------------------------------
+
+    def at(self, delay: int, action: Callable[[], None]) -> None:
+        self._sequence += 1
+        heapq.heappush(self._queue, (self.now + delay, self._sequence, action))
+
+    def run_until(self, end: int) -> None:
+        queue = self._queue
+        while queue and queue[0][0] <= end:
+            self.now, _, action = heapq.heappop(queue)
+            self.steps += 1
+            action()
+        self.now = end
+
+    def say(self, text: str) -> None:
+        if self._log is not None:
+            self._log(f"{self.now:>6} {text}")
+
+    def timer(self, broker: Broker, delay: int, action: Callable[[], None]) -> None:
+        """In the process that is running now; if it is paused then, when it is resumed."""
+        boot = broker.boots
+        self.at(delay, lambda: self._arrive(broker, boot, action))
+
+    def _arrive(self, broker: Broker, boot: int, action: Callable[[], None]) -> None:
+        if not broker.up or broker.boots != boot:
+            return
+        if broker.paused:
+            broker.inbox.append(lambda: self._arrive(broker, boot, action))
+        else:
+            self.act(broker, action)
+
+    def act(self, broker: Broker, action: Callable[[], None]) -> None:
+        try:
+            action()
+        except PowerLost:
+            self.say(f"{broker.id}: the power goes in the middle of something")
+            self.crash(broker, power=True)
+        except (OSError, StorageOffline) as error:
+            self.say(f"{broker.id}: the disk fails: {error}")
+        if broker.up and broker.replica is not None:
+            if broker.replica.log.failure is not None:
+                self.die(broker, f"its log has failed: {broker.replica.log.failure}")
+            else:
+                self.checks.visible(broker)
+
+    # -- messages --------------------------------------------------------------------------------------------------
+
+    def send(self, sender: int, receiver: int, action: Callable[[], None]) -> None:
+        """To a broker. What is under way to a process when it dies is lost with its connections."""
+        broker = self.brokers[receiver]
+        boot = broker.boots
+        for delay in self.network.delays(sender, receiver):
+            self.at(delay, lambda: self._arrive(broker, boot, action))
+
+    def ask(
+        self, sender: Broker, receiver: Broker, handle: Callable[[], Answer], then: Callable[[Answer], None]
+    ) -> None:
+        def handled() -> None:
+            answer = handle()
+            self.send(receiver.id, sender.id, lambda: then(answer))
+
+        self.send(sender.id, receiver.id, handled)
+
+    def call(
+        self, sender: Broker, number: int, handle: Callable[[], object], then: Callable[[ErrorCode, Any], None]
+    ) -> None:
+        boot = sender.boots
+
+        def handled() -> None:
+            answer = self.controller.receive(sender.id, boot, number, handle)
+            if answer is not None and sender.boots == boot:
+                self.send(control.ID, sender.id, lambda: then(*answer))
+
+        for delay in self.network.delays(sender.id, control.ID):
+            self.at(delay, handled)
+
+    # -- what can happen to a process ------------------------------------------------------------------------------
+
+    def start(self, broker: Broker) -> None:
+        if not broker.up:
+            self.act(broker, broker.start)
+            if not broker.up:
+                self.at(50, lambda: self.start(broker))
+
+    def crash(self, broker: Broker, *, power: bool) -> None:
+        """kill -9, or with it all that was not synced."""
+        broker.stop(clean=False)
+        broker.disk.crash_after = None
+        broker.disk.fail_on.clear()
+        if power and self.plan.flush_on_ack:
+            broker.disk.crash(broker.dice)
+
+    def die(self, broker: Broker, why: str) -> None:
+        """It ends itself, and is started again later."""
+        self.say(f"{broker.id}: gives up: {why}")
+        self.crash(broker, power=True)
+        self.at(100, lambda: self.start(broker))
+
+    def stop_cleanly(self, broker: Broker) -> None:
+        self.say(f"{broker.id}: stops")
+        broker.stop(clean=True)
+        self.at(80, lambda: self.start(broker))
+
+    def replace_disk(self, broker: Broker) -> None:
+        broker.disk = SimDisk()
+
+    def pause(self, broker: Broker) -> None:
+        broker.paused = True
+
+    def resume(self, broker: Broker) -> None:
+        if broker.up and broker.paused:
+            broker.paused = False
+            inbox, broker.inbox = broker.inbox, []
+            for action in inbox:
+                action()
