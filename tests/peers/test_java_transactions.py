@@ -1,0 +1,136 @@
+"""Transactions of Java clients of both protocols, Kafka's own transactions tool, and Kafka's reading of our files."""
+
+import os
+import re
+import subprocess
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.compat.transaction_clients import ConfluentProducer, Fenced, end_offset, until_over
+from tests.compat.transaction_wire import SECOND, WireProducer
+
+from tidelog.cli import run
+from tidelog.testing import Broker
+
+from .kafka_server import VERSION, jars, java_command, kafka_tool
+
+pytestmark = [pytest.mark.peers, pytest.mark.timeout(240)]
+
+SOURCE = Path(__file__).parent / "java" / "TransactionCheck.java"
+PROTOCOLS = {"3.9.1": "first", VERSION: "second"}
+STEPS = ("visible", "fence", "timeout", "offsets", "loop", "administer")
+TRANSACTIONS = "org.apache.kafka.tools.TransactionsCommand"
+DUMP = "org.apache.kafka.tools.DumpLogSegments"
+
+
+@pytest.fixture(scope="module")
+def bootstrap() -> Iterator[str]:
+    """Ours, unless `COMPAT_BOOTSTRAP` names another: the program itself was checked against Apache Kafka."""
+    given = os.environ.get("COMPAT_BOOTSTRAP")
+    if given:
+        yield given
+        return
+    with Broker() as broker:
+        yield broker.bootstrap_servers
+
+
+@pytest.fixture(scope="module")
+def classes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    compiled = {}
+    for version in PROTOCOLS:
+        compiled[version] = tmp_path_factory.mktemp("classes")
+        command = ["javac", "-nowarn", "-cp", f"{jars(version)}/*", "-d", str(compiled[version]), str(SOURCE)]
+        done = subprocess.run(command, check=False, timeout=120, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+    return compiled
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("version", PROTOCOLS)
+def test_java_clients(bootstrap: str, classes: dict[str, Path], version: str, step: str) -> None:
+    topic = f"java-{step}-{uuid.uuid4().hex[:8]}"
+    command = java_command("TransactionCheck", bootstrap, topic, step, PROTOCOLS[version], version=version)
+    place = command.index("-cp") + 1
+    command[place] = f"{classes[version]}:{command[place]}"
+    done = subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"ok {step}" in done.stdout
+
+
+def test_kafkas_transactions_tool(bootstrap: str) -> None:
+    name, topic = f"tool-{uuid.uuid4().hex[:8]}", f"tool-{uuid.uuid4().hex[:8]}"
+
+    def tool(*arguments: str) -> str:
+        return kafka_tool(TRANSACTIONS, "--bootstrap-server", bootstrap, *arguments)
+
+    with ConfluentProducer(bootstrap, name, timeout_ms=100_000) as producer:
+        producer.begin()
+        producer.send(topic, 0, b"hangs")
+        assert re.search(rf"{name}\s+\S+\s+\d+\s+Ongoing", tool("list"))
+        assert name not in tool("list", "--duration-filter", "3600000")
+        told = tool("describe", "--transactional-id", name)
+        assert re.search(rf"\d+\s+{name}\s+\d+\s+0\s+Ongoing\s+100000\s+\d+\s+\d+\s+{topic}-0", told), told
+        where = ("--topic", topic, "--partition", "0")
+        told = tool("describe-producers", *where)
+        assert re.search(r"\d+\s+0\s+\S+\s+0\s+\d+\s+0", told), told
+        assert topic not in tool("find-hanging", *where, "--max-transaction-timeout", "0")  # its coordinator knows it
+        tool("abort", *where, "--start-offset", "0")
+        assert end_offset(bootstrap, topic, 0, "read_committed") == 2
+        tool("forceTerminateTransaction", "--transactionalId", name)
+        with pytest.raises(Fenced):
+            producer.commit()
+
+
+def test_kafka_reads_our_files(tmp_path: Path) -> None:
+    """Control batches, the index of aborted transactions, producer snapshots and the coordinator's own topic."""
+    settings = {"transaction.state.log.num.partitions": 1, "offsets.topic.num.partitions": 1}
+    with Broker(settings, data_dir=tmp_path) as broker:
+        bootstrap = broker.bootstrap_servers
+        with ConfluentProducer(bootstrap, "first-protocol") as producer:
+            producer.transact("orders", 0, b"kept")
+            producer.transact("orders", 0, b"lost", commit=False)
+            producer.begin()
+            producer.send("orders", 0, b"with offsets")
+            producer.send_offsets({("orders", 0): 7}, "billing")
+            producer.commit()
+        with WireProducer(bootstrap, "second-protocol", SECOND) as wire:
+            wire.init()
+            for commit in (True, False):
+                wire.write("orders", 0, b"x")
+                wire.end(commit)
+        until_over(bootstrap, "orders")
+        time.sleep(0.2)  # the coordinator's own record of it comes after the last marker
+    partition = tmp_path / "orders-0"
+    log = partition / f"{0:020d}.log"
+    out = kafka_tool(DUMP, "--deep-iteration", "--print-data-log", "--files", str(log))
+    assert "isvalid: false" not in out
+    assert re.findall(r"endTxnMarker: (\w+)", out) == ["COMMIT", "ABORT", "COMMIT", "COMMIT", "ABORT"]
+    assert len(re.findall(r"isTransactional: true isControl: false", out)) == 5
+    index = kafka_tool(DUMP, "--files", str(partition / f"{0:020d}.txnindex"))
+    aborted = [tuple(map(int, each)) for each in re.findall(r"firstOffset: (\d+) lastOffset: (\d+)", index)]
+    assert aborted == [(2, 3), (8, 9)], index
+    snapshots = sorted(partition.glob("*.snapshot"))
+    told = kafka_tool(DUMP, "--files", str(snapshots[-1]))
+    assert (
+        len(re.findall(r"producerId: \d+ producerEpoch: \d+ .*currentTxnFirstOffset: OptionalLong.empty", told)) == 2
+    ), told
+
+    state = tmp_path / "__transaction_state-0" / f"{0:020d}.log"
+    told = kafka_tool(DUMP, "--transaction-log-decoder", "--files", str(state))
+    assert "isvalid: false" not in told
+    written = re.findall(r'"transactionalId":"(\w+)-protocol"\}.*"producerEpoch":(\d+).*"transactionStatus":(\d)', told)
+    lives: dict[str, list[tuple[int, int]]] = {"first": [], "second": []}
+    for protocol, epoch, status in written:
+        if (int(status), int(epoch)) not in lives[protocol][-1:]:  # one more partition is one more record
+            lives[protocol].append((int(status), int(epoch)))
+    # 0 Empty, 1 Ongoing, 2 PrepareCommit, 3 PrepareAbort, 4 CompleteCommit, 5 CompleteAbort
+    assert [status for status, _ in lives["first"]] == [0, 1, 2, 4, 1, 3, 5, 1, 2, 4]
+    assert lives["second"] == [(0, 0), (1, 0), (2, 1), (4, 1), (1, 1), (3, 2), (5, 2)]
+    offsets = tmp_path / "__consumer_offsets-0" / f"{0:020d}.log"
+    told = kafka_tool(DUMP, "--offsets-decoder", "--files", str(offsets))
+    assert "endTxnMarker: COMMIT" in told
+    assert re.search(r'"group":"billing","topic":"orders","partition":0.*"offset":7', told), told
+    assert run(["log", "verify", str(partition)]) == 0
