@@ -32,19 +32,30 @@ def commit(bootstrap: str, group: str, offsets: dict[tuple[str, int], int]) -> N
 
 
 class Worker:
-    """A member that polls in a thread, remembers what it saw, and takes its time over each record."""
+    """A member that polls in a thread, remembers what it saw, and takes its time over each record; or, `paused`, one
+    that polls and reads nothing at all."""
 
     def __init__(self, bootstrap: str, group: str, topics: list[str], **settings: Any) -> None:
         self.seen: list[tuple[int, int]] = []
+        self.assigned = 0
         self._delay = settings.pop("delay", 0.0)
+        self._paused = settings.pop("paused", False)
+        self._incremental = settings.get("group.protocol") == "consumer"
         common = {"bootstrap.servers": bootstrap, "group.id": group, "log_level": 0, "auto.offset.reset": "earliest"}
         pace = {"auto.commit.interval.ms": 100, "session.timeout.ms": 6000, "heartbeat.interval.ms": 200}
-        if settings.get("group.protocol") == "consumer":
+        if self._incremental:
             pace = {"auto.commit.interval.ms": 100}  # the broker sets the others
         self._consumer = Consumer({**common, **pace, **settings})
-        self._consumer.subscribe(topics)
+        self._consumer.subscribe(topics, on_assign=self._on_assign)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._work)
+
+    def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self.assigned = len(partitions)
+        if self._paused:
+            assign = consumer.incremental_assign if self._incremental else consumer.assign
+            assign(partitions)
+            consumer.pause(partitions)
 
     def _work(self) -> None:
         while not self._stop.is_set():

@@ -13,6 +13,8 @@ from tests.peers.group_cli_cases import GroupCliCases, kinds
 from tests.peers.group_workers import Worker, commit, until, write
 
 from tidelog.client.connection import Connection
+from tidelog.groups.diagnosis import Kind, Limits
+from tidelog.observe import diagnose
 from tidelog.testing import Broker
 from tidelog.wire.messages.groups import (
     JoinGroupRequest,
@@ -115,6 +117,40 @@ class TestGroupCliOnTidelog(GroupCliCases):
         (evicted,) = [each for each in told["findings"] if each["kind"] == "evicted_max_poll"]
         assert evicted["subject"] == "dreamer"
         assert "max.poll.interval.ms" in evicted["advice"]
+
+    @pytest.mark.parametrize("protocol", ["classic", "consumer"])
+    def test_a_member_that_does_nothing(self, cli: Cli, bootstrap: str, topic: str, group: str, protocol: str) -> None:
+        """It polls and heartbeats, and all it was given is paused: a real client whose application is stuck."""
+        write(bootstrap, topic, [30, 20, 0])
+        settings = {"group.protocol": protocol, "client.id": "sleeper"}
+        with Worker(bootstrap, group, [topic], paused=True, **settings) as sleeper:
+            until(lambda: len(self.members(cli, group)) == 1 and sleeper.assigned == 3)
+            early = cli("group", "diagnose", group, "--seconds", "0", "-o", "json")
+            assert (early.code, early.json["healthy"], kinds(early.json)) == (3, None, {"too_early_to_tell"})
+            (unsure,) = early.json["findings"]
+            assert unsure["evidence"]["lag_records"] == 50
+            assert 25 <= unsure["evidence"]["ask_again_in_s"] <= 30
+            assert cli("group", "diagnose", group, "--seconds", "0").lines[3].startswith("unsure: too_early_to_tell: ")
+
+            late = cli("group", "diagnose", group, "--seconds", "2.5", "--stuck-after", "2s", "-o", "json")
+            (stuck,) = [each for each in late.json["findings"] if each["kind"] == "stuck_member"]
+            assert (late.code, late.json["healthy"], stuck["severity"]) == (1, False, "critical")
+            assert stuck["subject"] == "sleeper@127.0.0.1"
+            assert (stuck["evidence"]["partitions_stuck"], stuck["evidence"]["lag_records"]) == (2, 50)
+            assert "stack dump" in stuck["advice"]
+            limits = Limits(stuck_after_ms=1_000)
+            assert Kind.STUCK_MEMBER in [
+                each.kind for each in diagnose(bootstrap, group, seconds=1.2, limits=limits).findings
+            ]
+        assert not sleeper.seen
+
+    def test_why_members_of_either_protocol_left(self, cli: Cli, bootstrap: str, topic: str, group: str) -> None:
+        for protocol, reason in [("classic", "no reason given"), ("consumer", "left by itself (member epoch -1)")]:
+            with Worker(bootstrap, f"{group}-{protocol}", [topic], **{"group.protocol": protocol}):
+                until(lambda: len(self.members(cli, f"{group}-{protocol}")) == 1)  # noqa: B023
+            until(lambda: not self.members(cli, f"{group}-{protocol}"))  # noqa: B023
+            (left,) = [each for each in self.events(cli, f"{group}-{protocol}") if each["kind"] == "left"]
+            assert str(left["reason"]).startswith(reason)
 
     def test_a_rebalance_storm(self, cli: Cli, bootstrap: str, topic: str, group: str) -> None:
         for _ in range(6):

@@ -11,7 +11,7 @@ from tidelog.cli.output import count, print_json
 from tidelog.cli.render import shown
 
 if TYPE_CHECKING:
-    from tidelog.groups.diagnosis import Diagnosis, Finding
+    from tidelog.groups.diagnosis import Diagnosis, Finding, Limits
     from tidelog.groups.diagnosis_facts import GroupFacts
     from tidelog.observe.observer import Observer
 
@@ -19,6 +19,7 @@ WATCH_SECONDS_MIN: Final = 3.0
 SPAN_SECONDS: Final = 10.0
 """Clients commit every five seconds unless told otherwise: less shows pauses between commits, not a pace."""
 MARKS: Final = {0: "ok", 1: "warning", 2: "CRITICAL"}
+EXIT_CODES: Final = {True: 0, False: 1, None: 3}
 
 
 def diagnose(
@@ -28,11 +29,19 @@ def diagnose(
         float | None,
         typer.Option("--seconds", min=0, help="How long to watch; 3 to 10 if not said, by what the coordinator knows."),
     ] = None,
+    stuck_after: Annotated[
+        str | None,
+        typer.Option(
+            "--stuck-after", metavar="AGE", help="From when a member that commits nothing is stuck, such as 2m; 30s."
+        ),
+    ] = None,
     bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
     properties: PropertyOption = None,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Say why a group lags, with evidence and advice. Exits with 0 if nothing is wrong and with 1 if something is.
+    """Say why a group lags, with evidence and advice.
+
+    Exits with 0 if nothing is wrong, with 1 if something is, and with 3 if it is too early to tell.
 
     A Tidelog coordinator is also asked for its history; on other Kafkas only what can be watched is judged.
     """
@@ -44,13 +53,21 @@ def diagnose(
     with existing(group):
         _watch(observer, group, seconds)
     facts = observer.facts(retention=True)
-    diagnosis = judge(facts)
+    diagnosis = judge(facts, _limits(stuck_after))
     if output is Output.JSON:
         print_json(_json(diagnosis, observer))
     else:
         _print(diagnosis, facts, observer)
-    if diagnosis.findings[0].severity > 0:
-        raise typer.Exit(1)
+    raise typer.Exit(EXIT_CODES[diagnosis.healthy])
+
+
+def _limits(stuck_after: str | None) -> "Limits":
+    from tidelog.cli.group_reset_plan import parse_duration
+    from tidelog.groups.diagnosis import Limits
+
+    if stuck_after is None:
+        return Limits()
+    return Limits(stuck_after_ms=round(parse_duration(stuck_after, "--stuck-after").total_seconds() * 1000))
 
 
 def _watch(observer: "Observer", group: str, seconds: float | None) -> None:
@@ -76,7 +93,7 @@ def _json(diagnosis: "Diagnosis", observer: "Observer") -> dict[str, object]:
     return {
         "group": diagnosis.group_id,
         "state": observer.view.state if observer.view is not None else None,
-        "healthy": diagnosis.findings[0].severity == 0,
+        "healthy": diagnosis.healthy,
         "lag": {
             "records": lag.records,
             "seconds": lag.seconds,
@@ -118,7 +135,10 @@ def _print(diagnosis: "Diagnosis", facts: "GroupFacts", observer: "Observer") ->
 
 
 def _print_finding(finding: "Finding") -> None:
-    print(f"{MARKS[finding.severity]}: {finding.kind.value}: {shown(finding.summary)}")
+    from tidelog.groups.diagnosis import Kind
+
+    mark = "unsure" if finding.kind is Kind.TOO_EARLY else MARKS[finding.severity]
+    print(f"{mark}: {finding.kind.value}: {shown(finding.summary)}")
     evidence = ", ".join(f"{name} {value}" for name, value in finding.evidence.items())
     if evidence:
         print(f"  evidence: {shown(evidence)}")

@@ -9,7 +9,7 @@ from tidelog.errors import ErrorCode
 from tidelog.groups.classic_group import Change, ClassicGroup, Member, State
 from tidelog.groups.classic_rebalance import complete_if_all_joined, rebalance, remove
 from tidelog.groups.classic_step import SYNC, UNKNOWN, Step, session_timer
-from tidelog.groups.history import EventKind
+from tidelog.groups.history import EventKind, counted
 from tidelog.groups.records import GroupRecord
 from tidelog.wire.messages.groups import (
     HeartbeatRequest,
@@ -121,7 +121,7 @@ def leave(step: Step, request: LeaveGroupRequest, version: int) -> Outcome[Any, 
     results = tuple(_leave_one(step, leaver) for leaver in leavers)
     gone = before - len(step.group.members)
     if gone and step.group.state in (State.STABLE, State.COMPLETING_REBALANCE):
-        rebalance(step, f"{gone} members left")
+        rebalance(step, f"{counted(gone, 'member')} left")
     else:
         complete_if_all_joined(step)
     if version < MANY_LEAVE_SINCE:

@@ -8,7 +8,7 @@ import msgspec
 from tidelog.errors import ErrorCode
 from tidelog.groups.classic_group import Change, InitialDelay, Member, State
 from tidelog.groups.classic_step import JOIN, SYNC, Step, joined
-from tidelog.groups.history import EventKind
+from tidelog.groups.history import EventKind, counted
 from tidelog.wire.messages.groups import SyncGroupResponse
 
 JOIN_RETRY_MS: Final = 1_000
@@ -134,7 +134,7 @@ def on_sync_timer(step: Step) -> None:
         return
     silent = [group.members[member_id] for member_id in group.members if member_id in group.pending_sync]
     remove(step, silent, EventKind.EVICTED, "joined but did not sync within the rebalance timeout")
-    rebalance(step, f"{len(silent)} members did not sync")
+    rebalance(step, f"{counted(len(silent), 'member')} did not sync")
 
 
 def on_session_timer(step: Step, member_id: str) -> None:

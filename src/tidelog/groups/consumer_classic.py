@@ -194,7 +194,7 @@ def leavers(
         try:
             member = _leaver(group, one)
             member_id = member.member_id
-            leaving[member_id] = member, one.reason or ""
+            leaving[member_id] = member, one.reason or "no reason given"
         except KafkaError as error:
             code = error.code
         answers.append(MemberResponse(member_id=member_id, group_instance_id=one.group_instance_id, error_code=code))

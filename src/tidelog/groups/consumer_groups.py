@@ -48,6 +48,9 @@ from tidelog.wire.schema import Message
 
 Decision = Outcome[Any, GroupRecord]
 
+LEFT_BY_ITSELF: Final = "left by itself (member epoch -1): closed, unsubscribed or stopped polling"
+"""This protocol has no field for a reason."""
+
 EVICTIONS: Final = MappingProxyType(
     {
         SESSION: "no heartbeat within its session timeout",
@@ -134,7 +137,7 @@ class ConsumerGroups:
         if request.member_epoch == STATIC_LEAVE_EPOCH:
             leave_for_a_moment(draft, member)
             return draft.outcome(response)
-        remove(draft, [member], self._topics, EventKind.LEFT)
+        remove(draft, [(member, LEFT_BY_ITSELF)], self._topics, EventKind.LEFT)
         return self._removed(group, draft, response)
 
     def _removed(self, group: ConsumerGroup, draft: Draft, response: Message | None) -> Decision:
@@ -196,8 +199,7 @@ class ConsumerGroups:
             response = LeaveGroupResponse(members=answers)
         draft = Draft(group, now_ms)
         if leaving:
-            members = [member for member, _ in leaving]
-            remove(draft, members, self._topics, EventKind.LEFT, "; ".join(reason for _, reason in leaving if reason))
+            remove(draft, leaving, self._topics, EventKind.LEFT)
         return self._removed(group, draft, response)
 
     # -- timers -------------------------------------------------------------------------------------------------------
@@ -211,7 +213,7 @@ class ConsumerGroups:
         if kind == REBALANCE and member.state is not MemberState.UNREVOKED_PARTITIONS:
             return Outcome()
         draft = Draft(group, now_ms)
-        remove(draft, [member], self._topics, EventKind.EVICTED, EVICTIONS[kind])
+        remove(draft, [(member, EVICTIONS[kind])], self._topics, EventKind.EVICTED)
         return self._removed(group, draft, None)
 
     def on_loaded(self, now_ms: int) -> Outcome[None, GroupRecord]:

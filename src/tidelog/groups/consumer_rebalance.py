@@ -181,11 +181,11 @@ def settle(draft: Draft, member_id: str, owned: frozenset[Slot] | None) -> Consu
 
 
 def remove(
-    draft: Draft, members: Iterable[ConsumerMember], topics: TopicAnswers, kind: EventKind, reason: str = ""
+    draft: Draft, departures: Iterable[tuple[ConsumerMember, str]], topics: TopicAnswers, kind: EventKind
 ) -> None:
-    """These members are gone. Who gets their partitions is decided when the next member asks."""
+    """These members are gone, each for its reason. Who gets their partitions is decided when the next member asks."""
     group_id = draft.group.group_id
-    for member in members:
+    for member, reason in departures:
         _forget(draft, member.member_id)
         draft.cancel_timers(member.member_id)
         draft.note(kind, member, reason)

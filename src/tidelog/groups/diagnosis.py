@@ -14,6 +14,7 @@
 | `offsets_out_of_range` | a committed offset is not in the log any more, or not yet |
 | `retention_overtakes` | records will be deleted before the group reads them: hours left |
 | `nobody_reads` | records are unread and the group has no members |
+| `too_early_to_tell` | none of the above, but there is lag that has not been watched for long enough |
 | `nothing_wrong` | none of the above |
 """
 
@@ -25,6 +26,7 @@ import msgspec
 from tidelog.groups import diagnosis_pace, diagnosis_trouble
 from tidelog.groups.diagnosis_facts import GroupFacts, Lag, MemberFacts, PartitionFacts, Sample, group_lag
 from tidelog.groups.diagnosis_findings import Finding, Kind, Limits, Severity
+from tidelog.groups.diagnosis_verdict import verdict
 
 __all__ = [
     "Diagnosis",
@@ -57,11 +59,20 @@ RULES: Final[tuple[Rule, ...]] = (
 )
 
 
+VERDICTS: Final = (Kind.TOO_EARLY, Kind.NOTHING_WRONG)
+
+
 class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     group_id: str
     lag: Lag
     findings: tuple[Finding, ...]
     """Worst first; never empty."""
+
+    @property
+    def healthy(self) -> bool | None:
+        """None while it is too early to tell."""
+        worst = self.findings[0]
+        return None if worst.kind is Kind.TOO_EARLY else worst.severity is Severity.INFO
 
 
 def diagnose(facts: GroupFacts, limits: Limits | None = None) -> Diagnosis:
@@ -69,27 +80,7 @@ def diagnose(facts: GroupFacts, limits: Limits | None = None) -> Diagnosis:
     found = [finding for rule in RULES for finding in rule(facts, bounds)]
     # What is only a matter of time, or of taste, does not make a group ill.
     if all(finding.severity is Severity.INFO for finding in found):
-        found.append(_nothing_wrong(facts))
-    found.sort(key=lambda one: (-one.severity, one.kind is not Kind.NOTHING_WRONG, one.kind, one.subject))
+        shrinks = any(finding.kind is Kind.CATCHING_UP for finding in found)
+        found.append(verdict(facts, bounds, catching_up=shrinks))
+    found.sort(key=lambda one: (-one.severity, one.kind not in VERDICTS, one.kind, one.subject))
     return Diagnosis(group_id=facts.group_id, lag=group_lag(facts), findings=tuple(found))
-
-
-def _nothing_wrong(facts: GroupFacts) -> Finding:
-    lag = group_lag(facts)
-    evidence: dict[str, float | int | str] = {
-        "lag_records": lag.records,
-        "members": len(facts.members),
-        "partitions": len(facts.partitions),
-        "events_seen": len(facts.events),
-    }
-    if lag.seconds is not None:
-        evidence["lag_seconds"] = round(lag.seconds, 1)
-    measured = lag.arrival_per_s is not None
-    return Finding(
-        kind=Kind.NOTHING_WRONG,
-        severity=Severity.INFO,
-        subject=facts.group_id,
-        summary="the group keeps up" if measured else "nothing wrong in what is known so far",
-        evidence=evidence,
-        advice="" if measured else "rates need two looks at least a second apart: ask again",
-    )

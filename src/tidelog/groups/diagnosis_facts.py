@@ -74,6 +74,11 @@ class PartitionFacts(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def window_ms(self) -> int:
         return self._steady[-1].at_ms - self._steady[0].at_ms
 
+    @property
+    def span_ms(self) -> int:
+        """From the first look to the last."""
+        return self.samples[-1].at_ms - self.samples[0].at_ms
+
     @cached_property
     def stalled_ms(self) -> int:
         """For how long there was something to read and nothing was committed."""

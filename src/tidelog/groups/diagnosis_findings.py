@@ -19,6 +19,7 @@ class Kind(StrEnum):
     OFFSETS_OUT_OF_RANGE = "offsets_out_of_range"
     RETENTION_OVERTAKES = "retention_overtakes"
     NOBODY_READS = "nobody_reads"
+    TOO_EARLY = "too_early_to_tell"
     NOTHING_WRONG = "nothing_wrong"
 
 

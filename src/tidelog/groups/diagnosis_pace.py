@@ -6,6 +6,7 @@ from math import ceil
 
 from tidelog.groups.diagnosis_facts import GroupFacts, MemberFacts, PartitionFacts, group_lag
 from tidelog.groups.diagnosis_findings import Finding, Kind, Limits, Severity
+from tidelog.groups.history import counted
 
 
 def nobody_reads(facts: GroupFacts, limits: Limits) -> Iterator[Finding]:
@@ -16,7 +17,8 @@ def nobody_reads(facts: GroupFacts, limits: Limits) -> Iterator[Finding]:
         kind=Kind.NOBODY_READS,
         severity=Severity.WARNING,
         subject=facts.group_id,
-        summary=f"{lag.records} records are unread and the group has no members",
+        summary=f"{counted(lag.records, 'record')} {'is' if lag.records == 1 else 'are'} unread and the group has no "
+        "members",
         evidence={"lag_records": lag.records, "arrival_per_s": round(lag.arrival_per_s or 0.0, 2)},
         advice="start a consumer of this group, or delete the group if nobody needs it any more",
     )
@@ -24,12 +26,14 @@ def nobody_reads(facts: GroupFacts, limits: Limits) -> Iterator[Finding]:
 
 def stuck_members(facts: GroupFacts, limits: Limits) -> Iterator[Finding]:
     for member in facts.members:
-        stuck = [one for one in facts.owned_by(member.member_id) if _is_stuck(one, limits)]
+        owned = facts.owned_by(member.member_id)
+        stuck = [one for one in owned if _is_stuck(one, limits)]
         if not stuck:
             continue
         worst = max(stuck, key=lambda one: one.lag)
         silent_s = max(one.stalled_ms for one in stuck) / 1000
-        moving = len(facts.owned_by(member.member_id)) - len(stuck)
+        # A partition without anything to read is not stuck, but it does not move either.
+        moving = sum(bool(one.processed_per_s) for one in owned if not _is_stuck(one, limits))
         yield Finding(
             kind=Kind.STUCK_MEMBER,
             severity=Severity.CRITICAL,
@@ -180,8 +184,8 @@ def lopsided_assignment(facts: GroupFacts, limits: Limits) -> Iterator[Finding]:
             kind=Kind.LOPSIDED_ASSIGNMENT,
             severity=Severity.INFO,
             subject=facts.group_id,
-            summary=f"{idle} of {len(counts)} members have nothing to do: there are only {len(facts.partitions)} "
-            "partitions",
+            summary=f"{idle} of {len(counts)} members have nothing to do: there "
+            f"{'is' if len(facts.partitions) == 1 else 'are'} only {counted(len(facts.partitions), 'partition')}",
             evidence={"most": most, "least": least, "members_idle": idle, "members": len(counts)},
             advice="add partitions, or run fewer members",
         )

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from tidelog.groups.diagnosis_facts import UNKNOWN, GroupFacts, PartitionFacts
 from tidelog.groups.diagnosis_findings import Finding, Kind, Limits, Severity
-from tidelog.groups.history import EventKind, GroupEvent
+from tidelog.groups.history import EventKind, GroupEvent, counted
 
 COMES_AND_GOES = frozenset({EventKind.JOINED, EventKind.LEFT, EventKind.EVICTED, EventKind.REPLACED})
 HOUR_S = 3600.0
@@ -117,7 +117,8 @@ def offsets_out_of_range(facts: GroupFacts, limits: Limits) -> Iterator[Finding]
             "end_offset": one.end,
         }
         if lost > 0:
-            summary = f"{lost} records of {one.partition} were deleted before the group read them"
+            were = "was" if lost == 1 else "were"
+            summary = f"{counted(lost, 'record')} of {one.partition} {were} deleted before the group read them"
             evidence["records_lost"] = lost
             advice = "what happens next is up to auto.offset.reset; raise retention if these records mattered"
         else:

@@ -43,6 +43,11 @@ class GroupEvent(msgspec.Struct, frozen=True, kw_only=True):
     """Partitions whose owner changed, for STABLE of consumers."""
 
 
+def counted(number: int, noun: str) -> str:
+    """For reasons that people read: "1 member", "2 members"."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 class History:
     def __init__(self) -> None:
         self._events: dict[str, deque[GroupEvent]] = {}

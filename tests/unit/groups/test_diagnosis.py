@@ -265,6 +265,9 @@ def test_evidence_of_a_stuck_member() -> None:
     assert stuck.evidence["partitions_moving"] == 1
     assert "offset 10000" in stuck.advice
     assert stuck.evidence["no_commit_for_s"] == 120
+    idle = diagnose(group(series(0, processed=0, behind=7), series(1, arrival=0), members="a")).findings[0]
+    assert idle.evidence["partitions_moving"] == 0
+    assert "stack dump" in idle.advice
 
 
 def test_a_member_that_never_committed_is_stuck() -> None:
@@ -339,9 +342,39 @@ def test_a_group_is_as_late_as_its_latest_partition() -> None:
 def test_one_look_is_not_enough_for_rates() -> None:
     facts = group(PartitionFacts(partition=TopicPartition("orders", 0), samples=(Sample(NOW, 10, 500),), owner="a"))
     result = diagnose(facts)
-    assert [finding.kind for finding in result.findings] == [Kind.NOTHING_WRONG]
-    assert "ask again" in result.findings[0].advice
-    assert result.lag.trend_per_s is None
+    assert [finding.kind for finding in result.findings] == [Kind.TOO_EARLY]
+    assert "ask again in 30 s" in result.findings[0].advice
+    assert (result.lag.trend_per_s, result.healthy) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("facts", "expected"),
+    [
+        (
+            group(series(processed=0, behind=1_000, seconds=10)),
+            Kind.SLOW_CONSUMER,
+        ),  # no pause between commits is so long
+        (group(series(processed=50, behind=1_000, seconds=10)), Kind.TOO_EARLY),  # is it slow?
+        (group(series(arrival=0, behind=50, seconds=10)), Kind.TOO_EARLY),  # will it begin?
+        (group(series(behind=500, seconds=20)), Kind.NOTHING_WRONG),  # as much as arrives between two commits
+        (group(series(behind=0, seconds=10)), Kind.NOTHING_WRONG),
+        (group(series(processed=200, behind=5_000, seconds=10)), Kind.NOTHING_WRONG),  # and catching up
+        (group(series(arrival=0, processed=0, behind=50, seconds=30)), Kind.STUCK_MEMBER),  # now it can be told
+        (group(series(arrival=0, behind=50, seconds=10), members=""), Kind.NOBODY_READS),
+    ],
+)
+def test_nothing_wrong_is_said_only_when_it_is_known(facts: GroupFacts, expected: Kind) -> None:
+    assert diagnose(facts).findings[0].kind is expected
+
+
+def test_too_early_tells_what_is_known_and_when_to_ask_again() -> None:
+    facts = group(series(processed=50, behind=1_000, seconds=10))
+    told = only(facts, Kind.TOO_EARLY)
+    assert (told("lag_records"), told("known_for_s"), told("ask_again_in_s")) == (1_500, 10.0, 20.0)
+    assert (told("arrival_per_s"), told("processed_per_s")) == (100.0, 50.0)
+    assert diagnose(facts).healthy is None
+    assert diagnose(group(series(behind=0))).healthy is True
+    assert diagnose(group(series(processed=50))).healthy is False
 
 
 def test_a_group_of_nothing_is_fine() -> None:
