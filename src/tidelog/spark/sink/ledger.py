@@ -111,11 +111,10 @@ class Ledger:
                 "those rows twice"
             )
 
-    def abort_open(self, prefix: str, but: Sequence[str] = ()) -> None:
+    def abort_open(self, prefix: str) -> None:
         """Ends what nobody will end: transactions of killed tasks would hold up readers until they time out."""
         for name in self._transactions.open_names(prefix):
-            if name not in but and name != self.name:
-                self._transactions.init(name)
+            self._transactions.init(name)
 
     def _take_over(self, run_id: str, batch: int) -> State:
         decider = self._transactions.init(self.name)

@@ -118,8 +118,8 @@ class TidelogStreamWriter(DataSourceStreamArrowWriter):
             ledger = Ledger(transactions, written[0].query_id)
             ledger.decide(run, batchId, prepared)
             ledger.finish(run.prefix, batchId, prepared)
-            if any("-" in each.task for each in prepared):
-                ledger.abort_open(run.prefix)
+            # Left by attempts that were killed, or lost a race: nobody will end them, and readers wait for them.
+            ledger.abort_open(run.prefix)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         written = [each for each in messages if isinstance(each, Written) and each.prepared is not None]
