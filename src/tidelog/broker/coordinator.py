@@ -5,7 +5,8 @@ The topic is made when it is first needed; each of its partitions that is here i
 
 import asyncio
 from asyncio import AbstractEventLoop
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any, Final, Generic, NamedTuple
 
 from tidelog.broker.flusher import Flusher
@@ -115,16 +116,22 @@ class Coordinator(Generic[S, Rec]):
             # Not served rather than served with half its state: clients are told to come back, people are told why.
             log.exception("cannot load coordinator state", partition=str(host.replica.partition))
 
-    async def ready(self, keys: Iterable[str]) -> None:
-        """Until the shards of these keys answer. A client that is told where its coordinator is and then refused there
-        asks again after seconds only; one that learns it a few milliseconds later joins at once."""
-        count = self.partition_count
-        if not count:
+    def leader_of(self, key: str) -> int:
+        """The broker that decides for this key."""
+        topic = self._metadata.image.topics.get(self.topic.name)
+        if topic is None:
             raise KafkaError(f"{self.topic.name} is not here yet", ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        leader = topic.partitions[partition_of(key, len(topic.partitions))].leader
+        if leader < 0:
+            raise KafkaError(f"nobody leads that part of {self.topic.name}", ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return leader
+
+    async def ready(self, key: str) -> None:
+        """Until the shard of this key answers. A client that is told where its coordinator is and then refused there
+        asks again after seconds only; one that learns it a few milliseconds later joins at once."""
         try:
             async with asyncio.timeout(READY_SECONDS):
-                for key in keys:
-                    await self._loaded_event(partition_of(key, count)).wait()
+                await self._loaded_event(partition_of(key, self.partition_count)).wait()
         except TimeoutError as error:
             text = "the coordinator is still loading"
             raise KafkaError(text, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS) from error
@@ -176,6 +183,7 @@ class Coordinator(Generic[S, Rec]):
             host.fail(error)
 
 
+@lru_cache(maxsize=4096)
 def partition_of(key: str, partitions: int) -> int:
     """Where Kafka keeps this group: Java's String.hashCode over UTF-16, made positive."""
     hashed = 0

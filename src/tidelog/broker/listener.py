@@ -4,6 +4,7 @@ import errno
 import resource
 import socket
 from asyncio import AbstractEventLoop
+from collections.abc import Iterable
 from typing import Final
 
 from tidelog.broker.buffers import BufferPool
@@ -35,12 +36,12 @@ class Listeners:
         self._refusing = False
         self.connections: set[Connection] = set()
 
-    def bind(self) -> list[tuple[str, int]]:
-        """Bind every configured listener; returns the addresses really bound (port 0 asks for a free one)."""
+    def bind(self, addresses: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
+        """Bind them all; returns the addresses really bound (port 0 asks for a free one)."""
         bound: list[tuple[str, int]] = []
         try:
-            for address in self._config.listener_addresses:
-                bound += self._bind_name(address.host, address.port)
+            for host, port in addresses:
+                bound += self._bind_name(host, port)
         except OSError:
             self.close()
             raise

@@ -1,6 +1,7 @@
 """Running a broker as a process: event loop, signals, logs, limits."""
 
 import asyncio
+import gc
 import logging
 import resource
 import signal
@@ -38,9 +39,20 @@ async def _serve(config: BrokerConfig) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopped.set)
     node = Node(config)
-    await node.start()
+    starting = loop.create_task(node.start())
+    stopping = loop.create_task(stopped.wait())
+    await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
+    if not starting.done():
+        # In a cluster that has no majority yet, starting takes until it has one.
+        starting.cancel()
+        await asyncio.gather(starting, return_exceptions=True)
+        return
+    await starting
+    # What is here now stays: the collector need not look at it again and again.
+    gc.collect()
+    gc.freeze()
     announce(node)
-    await stopped.wait()
+    await stopping
     print("stopping ...", flush=True)
     await node.stop()
 

@@ -1,9 +1,11 @@
 """The one door to cluster metadata. Handlers read `image` and ask for changes; they do not know how changes are stored.
 
-Today a change is committed when it is on this node's disk. When a quorum stores it, only this file learns of that.
+`LocalMetadata` is a broker alone: a change is committed when it is on its disk. In a cluster it is
+`quorum_metadata.QuorumMetadata`.
 """
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
@@ -18,25 +20,42 @@ RETRY_SECONDS: Final = 0.1
 """Until a sync that found no free descriptor is tried again."""
 
 Decide = Callable[[MetadataImage], Sequence[AnyRecord]]
+"""From the newest image to the records that are wanted. May be asked more than once, if another change came first."""
 Listener = Callable[[MetadataImage, MetadataImage], Awaitable[None]]
 
 
-class Metadata:
-    def __init__(self, log: MetadataLog, image: MetadataImage, clock: Clock, on_failure: Callable[[str], None]) -> None:
-        self._log = log
-        self._clock = clock
-        self._on_failure = on_failure
-        """Told that this disk can no longer be trusted."""
-        self._lock = asyncio.Lock()
-        self._listeners: list[Listener] = []
+class Metadata(ABC):
+    def __init__(self, image: MetadataImage) -> None:
         self.image = image
+        self._listeners: list[Listener] = []
 
     def subscribe(self, listener: Listener) -> None:
         """`listener(before, after)` has run before the change is answered, so a created topic is usable at once."""
         self._listeners.append(listener)
 
+    @abstractmethod
     async def change(self, decide: Decide) -> MetadataImage:
         """Decide on the newest image, make it durable, publish it. What `decide` raises is the caller's to answer."""
+
+    @abstractmethod
+    async def settle(self) -> None:
+        """Let listeners finish what they could not do when the image changed."""
+
+    async def _follow(self, before: MetadataImage, after: MetadataImage) -> None:
+        for listener in self._listeners:
+            await listener(before, after)
+
+
+class LocalMetadata(Metadata):
+    def __init__(self, log: MetadataLog, image: MetadataImage, clock: Clock, on_failure: Callable[[str], None]) -> None:
+        super().__init__(image)
+        self._log = log
+        self._clock = clock
+        self._on_failure = on_failure
+        """Told that this disk can no longer be trusted."""
+        self._lock = asyncio.Lock()
+
+    async def change(self, decide: Decide) -> MetadataImage:
         async with self._lock:
             before = self.image
             records = list(decide(before))
@@ -44,15 +63,12 @@ class Metadata:
                 return before
             await self._store(records)
             after = self.image = before.apply(records)
-            for listener in self._listeners:
-                await listener(before, after)
+            await self._follow(before, after)
             return after
 
     async def settle(self) -> None:
-        """Let listeners finish what they could not do when the image changed."""
         async with self._lock:
-            for listener in self._listeners:
-                await listener(self.image, self.image)
+            await self._follow(self.image, self.image)
 
     async def _store(self, records: Sequence[AnyRecord]) -> None:
         try:

@@ -6,11 +6,12 @@ import shutil
 from functools import partial
 from random import Random
 from typing import Any, Final
-from uuid import UUID, uuid4
+from uuid import NAMESPACE_URL, UUID, uuid4, uuid5
 
 from tidelog.broker.advertised import Advertised
 from tidelog.broker.background import Background
 from tidelog.broker.cleaner import Cleaner
+from tidelog.broker.cluster_side import ClusterSide
 from tidelog.broker.coordinator import Coordinator
 from tidelog.broker.deep_work import DeepWork
 from tidelog.broker.dispatch import Dispatcher
@@ -34,7 +35,7 @@ from tidelog.broker.handlers.transactions import TransactionRequests, Transactio
 from tidelog.broker.listener import Listeners
 from tidelog.broker.logs import get_logger
 from tidelog.broker.markers import MarkerWriter
-from tidelog.broker.metadata import Metadata
+from tidelog.broker.metadata import LocalMetadata, Metadata
 from tidelog.broker.partitions import Partitions
 from tidelog.broker.producer_ids import ProducerIds
 from tidelog.broker.requests import Endpoint
@@ -48,6 +49,7 @@ from tidelog.cluster.replica import Replica
 from tidelog.config import BrokerConfig
 from tidelog.errors import StorageOffline
 from tidelog.ids import NO_TOPIC_ID
+from tidelog.storage.checkpoints import encode_uuid
 from tidelog.storage.disk import RealDisk
 from tidelog.storage.log_dir import LogDir
 
@@ -71,6 +73,7 @@ class Node:
             RealDisk(),
             self.config.log_dirs[0],
             cluster_id=self.config.cluster_id,
+            new_cluster_id=_id_of_new_cluster(self.config),
             new_id=_new_uuid,
             node_id=self.config.node_id,
         )
@@ -80,7 +83,14 @@ class Node:
             self.waiting = Waiting(loop)
             self.flusher = Flusher(loop, self._on_sync_error)
             self.deep_work = DeepWork(loop)
-            self.metadata = self._load_metadata()
+            self.cluster: ClusterSide | None = None
+            if self.config.controller_quorum_voters is not None:
+                self.cluster = ClusterSide(
+                    self.config, self.directory, self.partitions, self.clock, loop, self._give_up_directory
+                )
+                self.partitions.may_act = self.cluster.is_registered_in
+            self.metadata: Metadata = self._load_metadata() if self.cluster is None else self.cluster.metadata
+            self.metadata.subscribe(self.partitions.follow)
             self.groups = GroupRoom(
                 self.config,
                 self.partitions,
@@ -122,11 +132,16 @@ class Node:
                 self.transactions,
                 self.clock,
             )
-            self.addresses = self.listeners.bind()
+            self.addresses = self.listeners.bind((each.host, each.port) for each in self.config.listener_addresses)
+            if self.cluster is not None:
+                self.cluster.bind(self._endpoints_for_brokers())
         except BaseException as error:
             # That a port is taken is no reason to scan every log at the next start.
             self.directory.close(clean=all_open and isinstance(error, OSError))
             raise
+        if self.cluster is not None:
+            await self.cluster.join(self.addresses)
+            self.directory.forget_absent()
         self.listeners.start()
         self.background.start()
 
@@ -142,15 +157,15 @@ class Node:
         for topic_id, name in metadata_log.removed_topics.items():
             self.directory.delete_leftovers(name, topic_id)
         metadata_log.snapshot_if_worthwhile(image, now_ms=now_ms)
-        metadata = Metadata(metadata_log, image, self.clock, self._give_up_directory)
-        metadata.subscribe(self.partitions.follow)
-        return metadata
+        return LocalMetadata(metadata_log, image, self.clock, self._give_up_directory)
 
     async def _host_everything(self) -> None:
         self.partitions.on_created = self._adopt
         self.partitions.on_role = self._on_role
+        self.partitions.on_short = self.waiting.on_failure
         await self.partitions.follow(MetadataImage(self.metadata.image.cluster_id), self.metadata.image)
-        self.directory.forget_absent()
+        if self.cluster is None:
+            self.directory.forget_absent()
 
     def _adopt(self, replica: Replica) -> None:
         replica.on_watermark = self.waiting.on_watermark
@@ -163,6 +178,8 @@ class Node:
         """It leads or follows in a new epoch. Who waits for what the last one promised is told."""
         if not replica.is_leader:
             self.waiting.on_failure(replica)
+        if self.cluster is not None:
+            self.cluster.replication.follow(replica)
         for coordinator in self._coordinators.values():
             if replica.partition.topic == coordinator.topic.name:
                 (coordinator.adopt if replica.is_leader else coordinator.resign)(replica)
@@ -179,10 +196,12 @@ class Node:
     def _let_go(self, replicas: list[Replica]) -> None:
         self.waiting.forget_replicas(replicas)
         self.cleaner.forget(replicas)
+        if self.cluster is not None:
+            self.cluster.replication.forget(replicas)
 
     def _make_endpoints(self) -> list[Endpoint]:
         config = self.config
-        topics = TopicsHandler(self.metadata, self.partitions, uuid4, brokers=(config.node_id,))
+        topics = TopicsHandler(self.metadata, self.partitions, uuid4, config.node_id)
         sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, Random(secrets.randbits(64)))
         advertised = Advertised(config)
         group_requests = GroupRequests(self.groups.coordinator)
@@ -203,7 +222,7 @@ class Node:
             ConfigsHandler(self.metadata, self.partitions),
             InspectionHandler(self.partitions, _disk_space),
             ProducerIdsHandler(self.producer_ids, transaction_requests),
-            CoordinatorsHandler(self._coordinators, advertised, config.node_id),
+            CoordinatorsHandler(self._coordinators, self.metadata, advertised, config.node_id),
             GroupsHandler(group_requests),
             GroupOffsetsHandler(group_requests, self.metadata),
             TransactionalOffsetsHandler(group_requests, self.metadata, verifier),
@@ -212,6 +231,25 @@ class Node:
         )
         self.endpoints = [endpoint for handler in handlers for endpoint in handler.endpoints()]
         return self.endpoints
+
+    def _endpoints_for_brokers(self) -> list[Endpoint]:
+        """What other brokers may ask besides what is only theirs to ask."""
+        sessions = FetchSessions(0, Random(0))
+        requests = TransactionRequests(self.transactions.coordinator, self.producer_ids)
+        handlers = (
+            FetchHandler(
+                self.partitions,
+                self.waiting,
+                self.flusher,
+                sessions,
+                self.config.fetch_max_bytes,
+                self.clock,
+                for_brokers=True,
+            ),
+            OffsetsHandler(self.partitions, for_brokers=True),
+            TransactionsHandler(requests, self.groups.coordinator, self.metadata, self.markers),
+        )
+        return [endpoint for handler in handlers for endpoint in handler.endpoints()]
 
     def _on_sync_error(self, replica: Replica, error: OSError) -> None:
         self._give_up_directory(str(error))
@@ -227,6 +265,8 @@ class Node:
 
     async def stop(self) -> None:
         """Answer what is in flight, make everything durable, leave the mark of a clean shutdown."""
+        if self.cluster is not None:
+            await self.cluster.leave()
         self.listeners.stop_accepting()
         self.waiting.release_all()
         await self.background.stop()
@@ -234,12 +274,21 @@ class Node:
         while not self._drained() and asyncio.get_running_loop().time() < deadline:
             await asyncio.sleep(0.005)
         self.listeners.close_connections("the broker stops")
+        if self.cluster is not None:
+            await self.cluster.stop()
         self.flusher.stop()
         self.deep_work.stop()
         self.directory.close(clean=True)
 
     def _drained(self) -> bool:
         return self.flusher.idle and not any(connection.busy for connection in self.listeners.connections)
+
+
+def _id_of_new_cluster(config: BrokerConfig) -> str | None:
+    """The same for all brokers that are started with the same voters, so that nobody has to make one up."""
+    if config.controller_quorum_voters is None:
+        return None
+    return encode_uuid(uuid5(NAMESPACE_URL, "tidelog:" + ",".join(sorted(config.controller_quorum_voters))))
 
 
 def _new_uuid() -> UUID:

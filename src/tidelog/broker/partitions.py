@@ -7,7 +7,7 @@ from uuid import UUID
 
 from tidelog.broker.logs import get_logger
 from tidelog.clock import Clock
-from tidelog.cluster.image import MetadataImage, PartitionImage, TopicImage
+from tidelog.cluster.image import NO_LEADER, MetadataImage, PartitionImage, TopicImage
 from tidelog.cluster.replica import Replica
 from tidelog.config import BrokerConfig, TopicConfig
 from tidelog.errors import (
@@ -39,6 +39,7 @@ class Partitions:
         self._clock = clock
         self._by_name: dict[str, Hosted] = {}
         self._by_id: dict[UUID, Hosted] = {}
+        self._acted = False
         self._incomplete: set[str] = set()
         """Topics of which something is still to be created or removed here."""
         self._checkpointing = asyncio.Lock()
@@ -46,6 +47,11 @@ class Partitions:
         self.on_removed: Callable[[list[Replica]], None] = lambda replicas: None
         self.on_role: Callable[[Replica], None] = lambda replica: None
         """Told when a replica begins to lead or to follow, each time in a new epoch."""
+        self.on_short: Callable[[Replica], None] = lambda replica: None
+        """Told when fewer replicas are in sync than acks=all asks for."""
+        self.may_act: Callable[[MetadataImage], bool] = lambda image: True
+        """Whether the roles that an image gives to this broker are meant for this process, and not for an earlier one
+        that had what was in its memory."""
 
     def __iter__(self) -> Iterator[Replica]:
         for replicas in self._by_name.values():
@@ -117,11 +123,14 @@ class Partitions:
             now = after.topics.get(name)
             if now is None or now.topic_id != topic.topic_id:
                 await self._remove(topic)
+        acts = self.may_act(after)
         for name, topic in after.topics.items():
-            if before.topics.get(name) is not topic or name in self._incomplete or name not in self._by_name:
-                await self._host(topic, self.topic_config(after, name))
+            known = before.topics.get(name) is topic and name in self._by_name and acts == self._acted
+            if not known or name in self._incomplete:
+                await self._host(topic, self.topic_config(after, name), acts)
+        self._acted = acts
 
-    async def _host(self, topic: TopicImage, config: TopicConfig) -> None:
+    async def _host(self, topic: TopicImage, config: TopicConfig, acts: bool) -> None:
         """What a full disk or too many open files prevents is told, and done when the image is followed again."""
         replicas = self._by_name.get(topic.name, [])
         self._by_name[topic.name] = self._by_id[topic.topic_id] = replicas
@@ -137,7 +146,8 @@ class Partitions:
                         replica = self._create(place, topic, partition, config)
                         replicas[partition.partition] = replica
                         await asyncio.sleep(0)  # each costs a few file operations, and others have their turn
-                    self._assume(replica, partition)
+                    if acts:
+                        self._assume(replica, partition)
                 elif replica is not None:
                     replicas[partition.partition] = None
                     await self._drop([replica])
@@ -152,6 +162,7 @@ class Partitions:
         # With other replicas, what is here may be more than what is safe: only what was seen to be safe is.
         watermark = None if len(partition.replicas) == 1 else self.directory.high_watermarks.get(place, 0)
         replica = Replica(partition_log, topic.topic_id, NOT_YET, watermark)
+        replica.follow(NO_LEADER, NOT_YET, NOT_YET)
         self.on_created(replica)
         return replica
 
@@ -171,6 +182,8 @@ class Partitions:
             replica.follow(partition.leader, partition.leader_epoch, partition.partition_epoch)
         if epoch != partition.leader_epoch:
             self.on_role(replica)
+        elif replica.is_leader and replica.in_sync < replica.config.min_insync_replicas:
+            self.on_short(replica)
 
     def _open(self, place: TopicPartition, topic_id: UUID, config: TopicConfig) -> Log:
         now_ms = self._clock.now_ms()

@@ -187,12 +187,10 @@ class LeaderLoop:
                 # The metadata of one of us is not the newest. It soon will be.
                 self._paused[replica] = self._room.loop.time() + PAUSE_SECONDS
             elif result.diverging_epoch.epoch >= 0:
-                end = follower.part(
-                    replica, wish.leader_epoch, result.diverging_epoch.epoch, result.diverging_epoch.end_offset
-                )
+                end = follower.part(replica, wish, result.diverging_epoch.epoch, result.diverging_epoch.end_offset)
                 log.info("cut back to the leader's history", partition=str(replica.partition), end_offset=end)
             else:
-                return follower.take(replica, result.records or b"", wish.leader_epoch, self._room.clock.now_ms())
+                return follower.take(replica, result.records or b"", wish, self._room.clock.now_ms())
         except KafkaError as error:
             log.warning("not followed", partition=str(replica.partition), error=str(error))
             self._paused[replica] = self._room.loop.time() + 1.0
@@ -207,7 +205,7 @@ class LeaderLoop:
             "the leader has nothing at this offset", partition=str(replica.partition), offset=wish.fetch_offset,
             leader_start=start, leader_end=end,
         )  # fmt: skip
-        follower.begin_anew(replica, wish.leader_epoch, start, end, self._room.clock.now_ms())
+        follower.begin_anew(replica, wish, start, end, self._room.clock.now_ms())
 
     async def _bounds(self, replica: Replica, wish: follower.Wish, which: int) -> int | None:
         request = ListOffsetsRequest(

@@ -6,7 +6,7 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import Final
 
-from tidelog.config.listeners import Listener, listens, reachable
+from tidelog.config.listeners import Listener, listens, parse_voters, quorum_voters, reachable
 from tidelog.config.setting import (
     INT_MAX,
     LONG_MAX,
@@ -67,6 +67,43 @@ class BrokerConfig:
         """Addresses clients are told to connect to. Unset: each client is told the address it reached the broker at,
         which is right from the same machine and from inside and outside a container with the same port.""",
         Valid("such as PLAINTEXT://broker.example:9092, with a real host and port", reachable),
+    )
+    controller_quorum_voters: tuple[str, ...] | None = list_of(
+        None,
+        """The brokers that keep the cluster's metadata, each as id@host:port, where the port is for brokers only. The
+        same list for every broker of the cluster. Unset: this broker is alone.""",
+        Valid("such as 1@127.0.0.1:9192,2@127.0.0.1:9292,3@127.0.0.1:9392", quorum_voters),
+    )
+    controller_listener: str | None = string(
+        None,
+        """Where this broker listens for other brokers, as host:port. Unset: at its address in controller.quorum.voters.
+        Anyone who can connect there may act as a broker, so let nobody else.""",
+    )
+    broker_rack: str | None = string(None, "Where this broker stands: replicas of a partition go to different racks.")
+    broker_heartbeat_interval_ms: int = integer(
+        200, "How often a broker tells the controller that it is there.", at_least(1)
+    )
+    broker_session_timeout_ms: int = integer(
+        1_500,
+        "A broker that is silent for this long no longer leads anything. Kafka's default is 9000.",
+        at_least(1),
+    )
+    controller_quorum_election_timeout_ms: int = integer(
+        750,
+        """Without a leader for this long, and up to as much again, a voter stands for election. Kafka's default is
+        1000.""",
+        at_least(1),
+    )
+    replica_lag_time_max_ms: int = long(
+        10_000,
+        "A follower that has not had everything for this long leaves the in-sync set. Kafka's default is 30000.",
+        at_least(1),
+    )
+    auto_leader_rebalance_enable: bool = boolean(
+        True, "Give leadership back to the preferred replica when it is in sync again."
+    )
+    leader_imbalance_check_interval_seconds: int = long(
+        10, "How often that is looked at. Kafka's default is 300.", at_least(1)
     )
     log_dirs: tuple[str, ...] = list_of(
         ("data",), "The directory that holds the log.", Valid("at least one directory", bool)
@@ -284,6 +321,29 @@ class BrokerConfig:
     @property
     def listener_addresses(self) -> tuple[Listener, ...]:
         return tuple(Listener.parse(text) for text in self.listeners)
+
+    @property
+    def voters(self) -> dict[int, tuple[str, int]]:
+        """By node id, where each listens for brokers."""
+        return parse_voters(self.controller_quorum_voters or ())
+
+    @property
+    def controller_address(self) -> tuple[str, int] | None:
+        """Where this broker listens for brokers; None if it is alone."""
+        if self.controller_quorum_voters is None:
+            return None
+        if self.controller_listener is not None:
+            host, _, port = self.controller_listener.rpartition(":")
+            if not port.isdigit():
+                raise InvalidConfig(f"controller.listener={self.controller_listener} is not host:port")
+            return host, int(port)
+        address = self.voters.get(self.node_id)
+        if address is None:
+            raise InvalidConfig(
+                f"node.id={self.node_id} is not in controller.quorum.voters: say where it listens for brokers with "
+                f"controller.listener=host:port"
+            )
+        return address
 
     @property
     def advertised_addresses(self) -> tuple[Listener, ...] | None:

@@ -7,6 +7,8 @@ from typing import Final
 PROTOCOLS: Final = ("PLAINTEXT",)
 _SHAPE: Final = re.compile(r"^(?P<name>[A-Za-z0-9_]+)://(?P<host>\[[0-9A-Fa-f:.%]+\]|[^\[\]/:\s]*):(?P<port>\d{1,5})$")
 
+_VOTER: Final = re.compile(r"^(?P<id>\d{1,9})@(?P<host>\[[0-9A-Fa-f:.%]+\]|[^\[\]/:\s]+):(?P<port>\d{1,5})$")
+
 
 @dataclass(frozen=True, slots=True)
 class Listener:
@@ -37,6 +39,25 @@ def reachable(values: tuple[str, ...] | None) -> bool:
     """True for a list of addresses a client could connect to: a host that names one machine and a real port."""
     parsed = _parsed(values)
     return bool(parsed) and all(each.host not in ("", "0.0.0.0", "::") and each.port > 0 for each in parsed)
+
+
+def quorum_voters(values: tuple[str, ...] | None) -> bool:
+    """True for a list of id@host:port, each id and each address once."""
+    try:
+        parsed = parse_voters(values or ())
+    except ValueError:
+        return False
+    return len(parsed) == len(values or ()) == len(set(parsed.values()))
+
+
+def parse_voters(values: tuple[str, ...]) -> dict[int, tuple[str, int]]:
+    voters = {}
+    for value in values:
+        shape = _VOTER.match(value)
+        if shape is None or not 0 < int(shape["port"]) <= 65_535:
+            raise ValueError(value)
+        voters[int(shape["id"])] = (shape["host"].strip("[]"), int(shape["port"]))
+    return voters
 
 
 def _parsed(values: tuple[str, ...] | None) -> list[Listener]:

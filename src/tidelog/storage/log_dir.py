@@ -60,14 +60,22 @@ class LogDir:
 
     @classmethod
     def open(
-        cls, disk: Disk, path: str, *, cluster_id: str | None, node_id: int, new_id: Callable[[], UUID]
+        cls,
+        disk: Disk,
+        path: str,
+        *,
+        cluster_id: str | None,
+        node_id: int,
+        new_id: Callable[[], UUID],
+        new_cluster_id: str | None = None,
     ) -> "LogDir":
-        """Raises DiskLocked if another broker is using it, WrongDirectory if it is not this node's."""
+        """Raises DiskLocked if another broker is using it, WrongDirectory if it is not this node's. `new_cluster_id`:
+        what to call the cluster of a new directory if nobody says."""
         path = path.rstrip("/") or "/"
         disk.make_dir(path)
         lock = disk.lock(f"{path}/{LOCK}")
         try:
-            properties = _identify(disk, path, cluster_id, node_id, new_id)
+            properties = _identify(disk, path, cluster_id, node_id, new_id, new_cluster_id)
             marker = f"{path}/{CLEAN_SHUTDOWN}"
             clean = disk.exists(marker)
             if clean:
@@ -270,7 +278,12 @@ class LogDir:
 
 
 def _identify(
-    disk: Disk, path: str, cluster_id: str | None, node_id: int, new_id: Callable[[], UUID]
+    disk: Disk,
+    path: str,
+    cluster_id: str | None,
+    node_id: int,
+    new_id: Callable[[], UUID],
+    new_cluster_id: str | None,
 ) -> dict[str, str]:
     file = f"{path}/{META_PROPERTIES}"
     properties: dict[str, str] = {}
@@ -282,7 +295,7 @@ def _identify(
             raise WrongDirectory(f"{path} belongs to {key}={found}, this broker has {key}={wanted}")
     complete = {
         "version": "1",
-        "cluster.id": properties.get("cluster.id") or cluster_id or encode_uuid(new_id()),
+        "cluster.id": properties.get("cluster.id") or cluster_id or new_cluster_id or encode_uuid(new_id()),
         "node.id": str(node_id),
         "directory.id": properties.get("directory.id") or encode_uuid(new_id()),
     }

@@ -11,11 +11,12 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 import msgspec
 
 from tidelog.broker.advertised import Advertised
+from tidelog.broker.members import members, offline
 from tidelog.broker.metadata import Metadata
 from tidelog.broker.requests import Context, Endpoint, Reply
 from tidelog.broker.turns import in_turns
 from tidelog.cluster.controller import check_topic_name
-from tidelog.cluster.image import MetadataImage, TopicImage
+from tidelog.cluster.image import NO_LEADER, MetadataImage, TopicImage
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import NO_TOPIC_ID, TopicId
 from tidelog.wire.messages.admin import (
@@ -139,7 +140,7 @@ class ClusterHandler:
                 self._cache.clear()
             version = context.version
             if request.topics is None or (version == 0 and not request.topics):
-                topics = tuple(_known(topic) for topic in image.topics.values())
+                topics = tuple(_known(image, topic) for topic in image.topics.values())
             else:
                 topics = tuple(_topic(image, asked, version) for asked in request.topics)
             body = encode(self._response(image, topics, host, port), version)
@@ -151,7 +152,10 @@ class ClusterHandler:
         self, image: MetadataImage, topics: tuple[MetadataResponseTopic, ...], host: str, port: int
     ) -> MetadataResponse:
         return MetadataResponse(
-            brokers=(MetadataResponseBroker(node_id=self._node_id, host=host, port=port),),
+            brokers=tuple(
+                MetadataResponseBroker(node_id=each.node_id, host=each.host, port=each.port, rack=each.rack)
+                for each in members(image, self._node_id, host, port)
+            ),
             cluster_id=image.cluster_id,
             controller_id=self._node_id,
             topics=topics,
@@ -172,7 +176,10 @@ class ClusterHandler:
         return DescribeClusterResponse(
             cluster_id=image.cluster_id,
             controller_id=self._node_id,
-            brokers=(DescribeClusterBroker(broker_id=self._node_id, host=host, port=port),),
+            brokers=tuple(
+                DescribeClusterBroker(broker_id=each.node_id, host=each.host, port=each.port, rack=each.rack)
+                for each in members(image, self._node_id, host, port)
+            ),
         )
 
     # -- DescribeTopicPartitions ------------------------------------------------------------------------------------
@@ -195,7 +202,7 @@ class ClusterHandler:
                     topics=tuple(answered), next_cursor=Cursor(topic_name=name, partition_index=0)
                 )
             topic = image.topics.get(name)
-            answered.append(_partitions_of(name, topic, first, left))
+            answered.append(_partitions_of(image, name, topic, first, left))
             total = len(topic.partitions) if topic else 0
             if total - first > left:
                 cursor = Cursor(topic_name=name, partition_index=first + left)
@@ -205,18 +212,20 @@ class ClusterHandler:
         return DescribeTopicPartitionsResponse(topics=tuple(answered))
 
 
-def _known(topic: TopicImage) -> MetadataResponseTopic:
+def _known(image: MetadataImage, topic: TopicImage) -> MetadataResponseTopic:
     return MetadataResponseTopic(
         name=topic.name,
         topic_id=TopicId(topic.topic_id),
         is_internal=topic.internal,
         partitions=tuple(
             MetadataResponsePartition(
+                error_code=ErrorCode.LEADER_NOT_AVAILABLE if partition.leader == NO_LEADER else ErrorCode.NONE,
                 partition_index=partition.partition,
                 leader_id=partition.leader,
                 leader_epoch=partition.leader_epoch,
                 replica_nodes=partition.replicas,
                 isr_nodes=partition.isr,
+                offline_replicas=offline(image, partition),
             )
             for partition in topic.partitions
         ),
@@ -237,7 +246,7 @@ def _topic(image: MetadataImage, asked: MetadataRequestTopic, version: int) -> M
             )
     topic = image.topics.get(name)
     if topic is not None:
-        return _known(topic)
+        return _known(image, topic)
     try:
         check_topic_name(name)
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -246,7 +255,9 @@ def _topic(image: MetadataImage, asked: MetadataRequestTopic, version: int) -> M
     return MetadataResponseTopic(error_code=code, name=name, partitions=())
 
 
-def _partitions_of(name: str, topic: TopicImage | None, first: int, limit: int) -> DescribeTopicPartitionsResponseTopic:
+def _partitions_of(
+    image: MetadataImage, name: str, topic: TopicImage | None, first: int, limit: int
+) -> DescribeTopicPartitionsResponseTopic:
     if topic is None:
         return DescribeTopicPartitionsResponseTopic(
             error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=name, topic_id=NO_TOPIC_ID, partitions=()
@@ -265,7 +276,7 @@ def _partitions_of(name: str, topic: TopicImage | None, first: int, limit: int) 
                 # Empty and not null: the Java client cannot read null here.
                 eligible_leader_replicas=(),
                 last_known_elr=(),
-                offline_replicas=(),
+                offline_replicas=offline(image, partition),
             )
             for partition in topic.partitions[first : first + limit]
         ),

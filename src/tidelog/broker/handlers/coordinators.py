@@ -8,6 +8,8 @@ from typing import Any, Final
 
 from tidelog.broker.advertised import Advertised
 from tidelog.broker.coordinator import Coordinator
+from tidelog.broker.members import members
+from tidelog.broker.metadata import Metadata
 from tidelog.broker.requests import Context, Endpoint
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.wire.messages.groups import Coordinator as Found
@@ -19,8 +21,15 @@ BATCHED_SINCE: Final = 4  # the first version that asks for several keys
 
 
 class CoordinatorsHandler:
-    def __init__(self, coordinators: Mapping[int, Coordinator[Any, Any]], advertised: Advertised, node_id: int) -> None:
+    def __init__(
+        self,
+        coordinators: Mapping[int, Coordinator[Any, Any]],
+        metadata: Metadata,
+        advertised: Advertised,
+        node_id: int,
+    ) -> None:
         self._coordinators = coordinators
+        self._metadata = metadata
         self._advertised = advertised
         self._node_id = node_id
 
@@ -28,27 +37,36 @@ class CoordinatorsHandler:
         return [Endpoint(10, 0, 6, self.find_coordinator)]
 
     async def find_coordinator(self, context: Context, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
-        error = await self._prepare(request)
-        host, port = self._advertised.to(context.connection)
-        code = error.code if error else ErrorCode.NONE
-        text = str(error) if error else None
-        node_id, host, port = (-1, "", -1) if error else (self._node_id, host, port)
+        keys = request.coordinator_keys or (request.key,)
+        found = [await self._find(context, request.key_type, key) for key in keys]
         if context.version < BATCHED_SINCE:
-            return FindCoordinatorResponse(error_code=code, error_message=text, node_id=node_id, host=host, port=port)
-        return FindCoordinatorResponse(
-            coordinators=tuple(
-                Found(key=key, node_id=node_id, host=host, port=port, error_code=code, error_message=text)
-                for key in request.coordinator_keys
+            one = found[0]
+            return FindCoordinatorResponse(
+                error_code=one.error_code,
+                error_message=one.error_message,
+                node_id=one.node_id,
+                host=one.host,
+                port=one.port,
             )
-        )
+        return FindCoordinatorResponse(coordinators=tuple(found))
 
-    async def _prepare(self, request: FindCoordinatorRequest) -> KafkaError | None:
-        coordinator = self._coordinators.get(request.key_type)
-        if coordinator is None:
-            return KafkaError("this broker coordinates groups and transactions only", ErrorCode.INVALID_REQUEST)
-        try:
-            await coordinator.ensure_topic()
-            await coordinator.ready(request.coordinator_keys or (request.key,))
-        except KafkaError as error:
-            return KafkaError(str(error), ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        return None
+    async def _find(self, context: Context, key_type: int, key: str) -> Found:
+        coordinator = self._coordinators.get(key_type)
+        text = "this broker coordinates groups and transactions only"
+        code = ErrorCode.INVALID_REQUEST
+        if coordinator is not None:
+            try:
+                await coordinator.ensure_topic()
+                node_id = coordinator.leader_of(key)
+                if node_id == self._node_id:
+                    await coordinator.ready(key)
+                host, port = self._advertised.to(context.connection)
+                image = self._metadata.image
+                for member in members(image, self._node_id, host, port):
+                    if member.node_id == node_id:
+                        return Found(key=key, node_id=node_id, host=member.host, port=member.port)
+                text = f"broker {node_id} is not there"
+            except KafkaError as error:
+                text = str(error)
+            code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return Found(key=key, node_id=-1, host="", port=-1, error_code=code, error_message=text)

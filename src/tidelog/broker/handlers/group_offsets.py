@@ -96,6 +96,8 @@ def _split(
     if found is not None:
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         topic_id = TopicId(found.topic_id)
+    if name is not None and all(0 <= each.partition_index < count for each in topic.partitions) and topic.partitions:
+        return msgspec.structs.replace(topic, name=name, topic_id=topic_id), None
     known = tuple(each for each in topic.partitions if 0 <= each.partition_index < count)
     unknown = tuple(
         messages.OffsetCommitResponsePartition(partition_index=each.partition_index, error_code=code)

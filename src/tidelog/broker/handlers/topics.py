@@ -6,7 +6,7 @@ answered. Not done: `timeout_ms` is not needed, since nothing here waits for ano
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from uuid import UUID
 
 from tidelog.broker.metadata import Metadata
@@ -39,12 +39,12 @@ BROKER_DEFAULT = -1
 
 class TopicsHandler:
     def __init__(
-        self, metadata: Metadata, partitions: Partitions, new_topic_id: Callable[[], UUID], brokers: Sequence[int]
+        self, metadata: Metadata, partitions: Partitions, new_topic_id: Callable[[], UUID], node_id: int
     ) -> None:
         self._metadata = metadata
         self._partitions = partitions
         self._new_topic_id = new_topic_id
-        self._brokers = brokers
+        self._node_id = node_id
 
     def endpoints(self) -> list[Endpoint]:
         return [
@@ -52,6 +52,10 @@ class TopicsHandler:
             Endpoint(20, 1, 6, self.delete_topics),
             Endpoint(37, 0, 3, self.create_partitions),
         ]
+
+    def _brokers(self, image: MetadataImage) -> list[int]:
+        """Those that may be given partitions."""
+        return image.available or [self._node_id]
 
     # -- create -----------------------------------------------------------------------------------------------------
 
@@ -98,7 +102,7 @@ class TopicsHandler:
                 image,
                 topic.name,
                 topic_id=topic_id,
-                brokers=self._brokers,
+                brokers=self._brokers(image),
                 partitions=count,
                 replication_factor=config.default_replication_factor if factor == BROKER_DEFAULT else factor,
                 assignments={each.partition_index: each.broker_ids for each in topic.assignments},
@@ -181,7 +185,7 @@ class TopicsHandler:
 
         def decide(image: MetadataImage) -> list[AnyRecord]:
             return controller.create_partitions(
-                image, topic.name, total=topic.count, brokers=self._brokers, assignments=assignments
+                image, topic.name, total=topic.count, brokers=self._brokers(image), assignments=assignments
             )
 
         if validate_only:

@@ -14,18 +14,40 @@ QUORUM: Final = FIRST_OWN_KEY + 1
 REGISTER: Final = FIRST_OWN_KEY + 2
 HEARTBEAT: Final = FIRST_OWN_KEY + 3
 PROPOSE: Final = FIRST_OWN_KEY + 4
+QUORUM_STATE: Final = FIRST_OWN_KEY + 5
 
 
 @api(key=QUORUM, versions=(0, 0), flexible=0)
 class QuorumRequest(Message, kw_only=True):
     """Messages of `tidelog.consensus`, one way. They may be lost."""
 
+    cluster_id: str
+    node_id: i32
+    host: str
+    port: i32
+    """Where the sender listens for brokers: whoever has just joined is not known from anywhere else."""
     messages: tuple[Bytes, ...]
 
 
 @answers(QuorumRequest)
 class QuorumResponse(Message, kw_only=True):
     error_code: i16 = 0
+    error_message: str | None = None
+
+
+@api(key=QUORUM_STATE, versions=(0, 0), flexible=0)
+class QuorumStateRequest(Message, kw_only=True):
+    """Asked before a new cluster is formed."""
+
+    cluster_id: str
+    node_id: i32
+
+
+@answers(QuorumStateRequest)
+class QuorumStateResponse(Message, kw_only=True):
+    cluster_id: str
+    is_new: bool
+    """It belongs to no quorum and has never heard of one."""
 
 
 class PeerEndpoint(Message, kw_only=True):

@@ -1,0 +1,109 @@
+"""Keeps the in-sync sets of the partitions this broker leads as they should be, by asking the quorum."""
+
+import asyncio
+from typing import Final
+
+from tidelog.broker.logs import get_logger
+from tidelog.broker.partitions import Partitions
+from tidelog.broker.quorum_metadata import QuorumMetadata
+from tidelog.clock import Clock
+from tidelog.cluster import elections
+from tidelog.cluster.image import MetadataImage
+from tidelog.cluster.records import AnyRecord
+from tidelog.cluster.replica import Replica
+from tidelog.errors import ErrorCode, KafkaError
+
+LOOK_SECONDS: Final = 0.05
+
+log = get_logger("replication")
+
+
+class IsrKeeper:
+    def __init__(
+        self, node_id: int, partitions: Partitions, metadata: QuorumMetadata, lag_max_ms: int, clock: Clock
+    ) -> None:
+        self._node_id = node_id
+        self._partitions = partitions
+        self._metadata = metadata
+        self._lag_max_ms = lag_max_ms
+        self._clock = clock
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            asked = self._wanted()
+            if not asked:
+                continue
+            asking = Asking(self._node_id, asked)
+            try:
+                await self._metadata.change(asking.decide)
+            except KafkaError as error:
+                log.warning("in-sync sets not changed", error=str(error))
+                continue  # it may have been granted: what was asked for stays asked for, and is asked for again
+            await self._metadata.catch_up()
+            for replica in asking.refused_at_once:
+                if replica.followers is not None:
+                    replica.followers.asked = None
+
+    def _wanted(self) -> dict[Replica, frozenset[int]]:
+        now_ms = self._clock.monotonic_ms()
+        image = self._metadata.image
+        wanted = {}
+        for replica in self._partitions:
+            followers = replica.followers
+            if not replica.is_leader or followers is None:
+                continue
+            isr = followers.asked or replica.wanted_isr(self._lag_max_ms, now_ms)
+            if isr is None:
+                continue
+            # Whoever is not there cannot join, however much it had when it was last heard of.
+            isr = frozenset(node for node in isr if node in followers.isr or image.is_available(node))
+            if isr != followers.isr:
+                followers.asked = isr
+                wanted[replica] = isr
+        return wanted
+
+
+class Asking:
+    """One round of asking. The quorum may want to be asked again, and then nobody knows at first what became of the
+    question before: what was asked for stays asked for until newer metadata says otherwise."""
+
+    def __init__(self, node_id: int, asked: dict[Replica, frozenset[int]]) -> None:
+        self._node_id = node_id
+        self._asked = asked
+        self._rounds = 0
+        self.refused_at_once: list[Replica] = []
+
+    def decide(self, image: MetadataImage) -> list[AnyRecord]:
+        records: list[AnyRecord] = []
+        self._rounds += 1
+        for replica, isr in self._asked.items():
+            followers = replica.followers
+            if followers is None:
+                continue
+            try:
+                records += elections.alter_isr(
+                    image,
+                    replica.topic_id,
+                    replica.partition.partition,
+                    leader=self._node_id,
+                    leader_epoch=replica.leader_epoch,
+                    partition_epoch=replica.partition_epoch,
+                    isr=[
+                        (node, followers.broker_epoch_of(node) if node != self._node_id else -1) for node in sorted(isr)
+                    ],
+                )
+            except KafkaError as error:
+                if self._rounds == 1 and error.code is ErrorCode.INELIGIBLE_REPLICA:
+                    self.refused_at_once.append(replica)
+                log.debug("in-sync set not changed", partition=str(replica.partition), error=str(error))
+        return records

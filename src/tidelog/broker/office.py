@@ -1,0 +1,179 @@
+"""The controller: the broker that leads the quorum decides who is there and who leads what.
+
+Every broker has an office; it works while its broker leads. It hears the others' heartbeats, fences those that fall
+silent, takes changes that other brokers decided, and brings leaders back to where they belong. The decisions are
+`cluster.brokers` and `cluster.elections`.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from tidelog.broker.logs import get_logger
+from tidelog.broker.quorum import Quorum
+from tidelog.broker.quorum_metadata import QuorumMetadata
+from tidelog.broker.requests import Context
+from tidelog.clock import Clock
+from tidelog.cluster import brokers, elections
+from tidelog.cluster.brokers import Liveness
+from tidelog.cluster.image import NO_LEADER, MetadataImage
+from tidelog.cluster.records import AnyRecord, BrokerEndpoint
+from tidelog.config import BrokerConfig, TopicConfig
+from tidelog.consensus.errors import NotLeader
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.wire.messages.peers import HeartbeatRequest, HeartbeatResponse, RegisterRequest
+
+LOOK_SECONDS: Final = 0.05
+SUSPECT_MS: Final = 250
+"""Left to a broker whose connection broke, to come back before it is fenced."""
+
+log = get_logger("controller")
+
+
+class Office:
+    def __init__(
+        self,
+        quorum: Quorum,
+        metadata: QuorumMetadata,
+        config: BrokerConfig,
+        topic_config: Callable[[MetadataImage, str], TopicConfig],
+        clock: Clock,
+    ) -> None:
+        self._quorum = quorum
+        self._metadata = metadata
+        self._config = config
+        self._topic_config = topic_config
+        self._clock = clock
+        self._liveness = Liveness(config.broker_session_timeout_ms, SUSPECT_MS)
+        self._last_leader = NO_LEADER
+        self._heard_by: dict[int, object] = {}
+        """The connection by which each broker was last heard."""
+        self._balance_at = 0
+        self._task: asyncio.Task[None] | None = None
+        quorum.on_leader = self._on_leader
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def _on_leader(self, leader_id: int) -> None:
+        before, self._last_leader = self._last_leader, leader_id if leader_id >= 0 else self._last_leader
+        if leader_id == self._quorum.node_id:
+            image = self._quorum.machine.image
+            here = [node for node, broker in image.brokers.items() if not broker.fenced]
+            # Whoever led before was silent long enough for an election.
+            self._liveness.take_office(here, [before] if before >= 0 else [], self._clock.monotonic_ms())
+            self._balance_at = self._clock.monotonic_ms() + 1000 * self._config.leader_imbalance_check_interval_seconds
+
+    # -- what is asked of it ----------------------------------------------------------------------------------------
+
+    def _check_leads(self) -> None:
+        if not self._quorum.leads:
+            raise NotLeader(self._quorum.leader_id)
+
+    async def register(self, request: RegisterRequest) -> int:
+        """The broker's epoch."""
+        self._check_leads()
+        if request.cluster_id != self._quorum.machine.image.cluster_id:
+            raise KafkaError(
+                f"this cluster is {self._quorum.machine.image.cluster_id}, the broker belongs to {request.cluster_id}",
+                ErrorCode.INCONSISTENT_CLUSTER_ID,
+            )
+        endpoints = tuple(BrokerEndpoint(each.listener, each.host, each.port) for each in request.endpoints)
+
+        def decide(image: MetadataImage) -> list[AnyRecord]:
+            return brokers.register(
+                image,
+                request.node_id,
+                incarnation=request.incarnation,
+                broker_epoch=self._quorum.machine.offset,
+                directory_id=request.directory_id,
+                endpoints=endpoints,
+                rack=request.rack,
+                is_alive=self._liveness.is_alive(request.node_id, self._clock.monotonic_ms()),
+            )
+
+        image = await self._metadata.change(decide)
+        self._liveness.heard(request.node_id, self._clock.monotonic_ms())
+        log.info("broker registered", node=request.node_id, epoch=image.brokers[request.node_id].broker_epoch)
+        return image.brokers[request.node_id].broker_epoch
+
+    async def heartbeat(self, request: HeartbeatRequest, context: Context | None) -> HeartbeatResponse:
+        self._check_leads()
+        node_id = request.node_id
+        broker = brokers.check_epoch(self._quorum.machine.image, node_id, request.broker_epoch)
+        self._liveness.heard(node_id, self._clock.monotonic_ms())
+        if context is not None:
+            self._watch(node_id, context)
+        if request.wants_stop and not broker.stopping:
+            await self._metadata.change(lambda image: brokers.begin_stop(image, node_id))
+            log.info("broker stops", node=node_id)
+        elif broker.fenced and not request.wants_stop and request.metadata_offset > request.broker_epoch:
+            await self._metadata.change(lambda image: brokers.unfence(image, node_id))
+            log.info("broker is back", node=node_id)
+        image = self._quorum.machine.image
+        fenced = image.brokers[node_id].fenced if node_id in image.brokers else True
+        return HeartbeatResponse(is_fenced=fenced, may_stop=fenced or brokers.may_stop(image, node_id))
+
+    def _watch(self, node_id: int, context: Context) -> None:
+        """A process that dies hangs up, long before its session ends."""
+        connection = context.connection
+        if self._heard_by.get(node_id) is connection:
+            return
+        self._heard_by[node_id] = connection
+
+        def hung_up() -> None:
+            if self._heard_by.get(node_id) is connection:
+                del self._heard_by[node_id]
+                self._liveness.suspect(node_id, self._clock.monotonic_ms())
+
+        connection.parked[self] = hung_up
+
+    async def propose(self, node_id: int, broker_epoch: int, expected: int, records: Sequence[AnyRecord]) -> int:
+        """A change that a registered broker decided. The end of the metadata with it."""
+        self._check_leads()
+        brokers.check_epoch(self._quorum.machine.image, node_id, broker_epoch)
+        return await self._quorum.propose(records, expected)
+
+    # -- what it does by itself -------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            if not self._quorum.leads:
+                continue
+            try:
+                await self._look()
+            except KafkaError as error:
+                log.warning("the controller could not act", error=str(error))
+
+    async def _look(self) -> None:
+        now_ms = self._clock.monotonic_ms()
+        self._liveness.heard(self._quorum.node_id, now_ms)
+        for node_id in self._liveness.silent(now_ms):
+            log.warning("broker is silent", node=node_id)
+            await self._metadata.change(lambda image, node_id=node_id: self._fence(image, node_id))  # type: ignore[misc]
+        if self._config.auto_leader_rebalance_enable and now_ms >= self._balance_at:
+            self._balance_at = now_ms + 1000 * self._config.leader_imbalance_check_interval_seconds
+            await self._metadata.change(elections.preferred_where_possible)
+
+    def _fence(self, image: MetadataImage, node_id: int) -> list[AnyRecord]:
+        records = brokers.fence(image, node_id)
+        return [*records, *self._unclean(image.apply(records))] if records else []
+
+    def _unclean(self, image: MetadataImage) -> list[AnyRecord]:
+        """Where the owner of a topic prefers any leader to none."""
+        records: list[AnyRecord] = []
+        for topic in image.topics.values():
+            lost = [partition for partition in topic.partitions if partition.leader == NO_LEADER]
+            if lost and self._topic_config(image, topic.name).unclean_leader_election_enable:
+                for partition in lost:
+                    try:
+                        records += elections.elect_unclean(image, topic.topic_id, partition.partition)
+                    except KafkaError:
+                        continue  # nobody is there at all
+        return records
