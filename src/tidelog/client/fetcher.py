@@ -40,9 +40,12 @@ class Fetched(NamedTuple):
     records: memoryview
     batches: list[tuple[BatchHeader, int]]  # and where in `records` each begins
     aborted: tuple[AbortedTransaction, ...] = ()
+    first: int = 0  # what was asked for: earlier records of the first batch may be deleted ones
 
     @classmethod
-    def of(cls, records: bytes | bytearray | memoryview, aborted: tuple[AbortedTransaction, ...] = ()) -> "Fetched":
+    def of(
+        cls, records: bytes | bytearray | memoryview, aborted: tuple[AbortedTransaction, ...] = (), first: int = 0
+    ) -> "Fetched":
         """Every whole batch in `records`. Base offsets are outside the checksum, so their order is checked here."""
         view, position, batches = memoryview(records), 0, []
         last = -1
@@ -54,7 +57,7 @@ class Fetched(NamedTuple):
             batches.append((header, position))
             position += len(batch)
             last = header.last_offset
-        return cls(view, batches, aborted)
+        return cls(view, batches, aborted, first)
 
 
 class _Ring:
@@ -202,7 +205,7 @@ class PartitionFetcher:
     def _take(self, part: PartitionData) -> Fetched:
         records = part.records if part.records is not None else memoryview(b"")
         try:
-            fetched = Fetched.of(records, part.aborted_transactions or ())
+            fetched = Fetched.of(records, part.aborted_transactions or (), self._offset)
         except CorruptMessage as error:
             raise CorruptMessage(f"{self._wanted.partition}, behind offset {self._offset}: {error}") from None
         if not fetched.batches or fetched.batches[-1][0].last_offset < self._offset:

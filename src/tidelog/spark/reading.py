@@ -37,7 +37,7 @@ def _read_slice(cluster: Cluster, options: SourceOptions, wanted: Slice, columns
         cluster, fetch, on_loss=lambda loss: on_loss(options, loss), timeout_s=options.timeout_ms / 1000
     )
     for fetched in fetcher:
-        yield from builder.read(fetched, wanted.start, wanted.end)
+        yield from builder.read(fetched, fetched.first, wanted.end)
 
 
 def on_loss(options: SourceOptions, loss: DataLost) -> None:

@@ -1,0 +1,44 @@
+"""One broker and, for the tests that want it, one Spark for the whole run."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.spark.kit import Topics
+
+from tidelog.testing import Broker
+
+
+@pytest.fixture(scope="session")
+def spark_broker() -> Iterator[Broker]:
+    settings = {
+        "log.retention.check.interval.ms": 200,
+        "offsets.topic.num.partitions": 1,
+        "group.initial.rebalance.delay.ms": 0,
+    }
+    with Broker(settings) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def topics(spark_broker: Broker) -> Topics:
+    return Topics(spark_broker.bootstrap_servers)
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    """Marked tests share it on one xdist worker: `pytestmark = pytest.mark.xdist_group("spark")`."""
+    from tidelog.spark import session
+
+    found = session(
+        "tests",
+        "local[2]",
+        **{
+            "spark.ui.enabled": False,
+            "spark.sql.shuffle.partitions": 1,
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        },
+    )
+    found.sparkContext.setLogLevel("ERROR")
+    yield found
+    found.stop()
