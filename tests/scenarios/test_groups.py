@@ -12,11 +12,13 @@ from tidelog.client.connection import Connection
 from tidelog.errors import ErrorCode
 from tidelog.testing import Broker
 from tidelog.wire.messages.groups import (
+    DeleteGroupsRequest,
     FindCoordinatorRequest,
     HeartbeatRequest,
     JoinGroupRequest,
     JoinGroupRequestProtocol,
     LeaveGroupRequest,
+    ListGroupsRequest,
     MemberIdentity,
     SyncGroupRequest,
     SyncGroupRequestAssignment,
@@ -25,6 +27,9 @@ from tidelog.wire.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
@@ -275,3 +280,38 @@ def test_a_restarted_broker_knows_its_members(tmp_path: Path) -> None:
         leave = LeaveGroupRequest(group_id="team", members=(MemberIdentity(member_id=first.member_id),))
         assert one.call(leave, 3).error_code == 0
         assert committed(one) == 8
+
+
+def test_a_group_with_more_offsets_than_fit_into_a_batch_is_deleted() -> None:
+    """Also expired, and its offsets one by one: a tombstone for each of them would not be accepted in one batch."""
+    partitions = range(120)
+    with Broker({**SETTINGS, "message.max.bytes": 2_000}) as small, connect(small) as connection:
+        create_topic(connection, "wide", partitions=len(partitions))
+        connection.call(FindCoordinatorRequest(key="team"), 2)
+        for group in ("team", "other"):
+            for start in range(0, len(partitions), 10):
+                topic = OffsetCommitRequestTopic(
+                    name="wide",
+                    partitions=tuple(
+                        OffsetCommitRequestPartition(partition_index=each, committed_offset=1, committed_metadata="")
+                        for each in partitions[start : start + 10]
+                    ),
+                )
+                request = OffsetCommitRequest(
+                    group_id=group, generation_id_or_member_epoch=-1, member_id="", topics=(topic,)
+                )
+                (answered,) = connection.call(request, 7).topics
+                assert all(each.error_code == ErrorCode.NONE for each in answered.partitions)
+
+        deleted = connection.call(DeleteGroupsRequest(groups_names=("team",)), 2)
+        assert [each.error_code for each in deleted.results] == [ErrorCode.NONE]
+        again = connection.call(DeleteGroupsRequest(groups_names=("team",)), 2)
+        assert [each.error_code for each in again.results] == [ErrorCode.GROUP_ID_NOT_FOUND]
+        wanted = OffsetDeleteRequestTopic(
+            name="wide", partitions=tuple(OffsetDeleteRequestPartition(partition_index=each) for each in partitions)
+        )
+        answer = connection.call(OffsetDeleteRequest(group_id="other", topics=(wanted,)), 0)
+        assert answer.error_code == ErrorCode.NONE
+        assert {each.error_code for topic in answer.topics for each in topic.partitions} == {ErrorCode.NONE}
+        listed = connection.call(ListGroupsRequest(), 4)
+        assert (listed.error_code, listed.groups) == (ErrorCode.NONE, ())

@@ -20,7 +20,7 @@ from tidelog.errors import KafkaError
 from tidelog.groups.consumer_groups import ConsumerGroups
 from tidelog.groups.consumer_heartbeat import ConsumerGroupSettings
 from tidelog.groups.consumer_topics import Topic
-from tidelog.groups.group import GroupSettings
+from tidelog.groups.group import BATCH_BYTES, GroupSettings
 from tidelog.groups.insight import GroupInsight, insight
 from tidelog.groups.lag_samples import LagSample, LagSamples
 from tidelog.groups.shard import GroupShard
@@ -103,6 +103,7 @@ class GroupRoom:
             group_max_size=config.group_max_size,
             offset_metadata_max_bytes=config.offset_metadata_max_bytes,
             offsets_retention_ms=config.offsets_retention_minutes * MINUTE_MS,
+            batch_bytes=min(BATCH_BYTES, replica.config.max_message_bytes // 2),
         )
         consumer_settings = ConsumerGroupSettings(
             group_consumer_session_timeout_ms=config.group_consumer_session_timeout_ms,

@@ -4,12 +4,14 @@ about a request besides the request itself."""
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from tidelog.coordination import NOBODY, Outcome, TimerKey, Waiter
 from tidelog.errors import ErrorCode
 from tidelog.groups.records import GroupRecord
 from tidelog.wire.schema import Message
+
+BATCH_BYTES: Final = 512 * 1024
 
 
 class Context(NamedTuple):
@@ -43,6 +45,8 @@ class GroupSettings:
     group_max_size: int = 2**31 - 1
     offset_metadata_max_bytes: int = 4_096
     offsets_retention_ms: int = 7 * 24 * 3_600_000
+    batch_bytes: int = BATCH_BYTES
+    """What may be written in several steps is written in batches of about this size: larger ones the log refuses."""
 
 
 class Group(Protocol):

@@ -12,11 +12,13 @@ from typing import Final
 import msgspec
 
 from tidelog.groups.group import Group
-from tidelog.groups.records import GroupRecord, OffsetCommitKey, OffsetCommitValue
+from tidelog.groups.records import GroupRecord, OffsetCommitKey, OffsetCommitValue, encode_record
 from tidelog.ids import NO_PRODUCER_ID, NO_TOPIC_ID, TopicId, TopicPartition
 
 NO_OFFSET: Final = -1
 NO_EXPIRY: Final = -1
+RECORD_OVERHEAD: Final = 21
+"""The most that lengths, deltas and attributes add to a record of a batch."""
 
 
 class Committed(msgspec.Struct, frozen=True, gc=False):
@@ -166,6 +168,22 @@ class Offsets:
         producers.discard(producer_id)
         if not producers:
             del self._open[group_id]
+
+
+def in_batches(records: Iterable[GroupRecord], batch_bytes: int) -> Iterator[tuple[GroupRecord, ...]]:
+    """As many batches as it takes to stay below this size; never an empty one."""
+    batch: list[GroupRecord] = []
+    size = 0
+    for record in records:
+        key, value = encode_record(record)
+        length = len(key) + len(value or b"") + RECORD_OVERHEAD
+        if batch and size + length > batch_bytes:
+            yield tuple(batch)
+            batch, size = [], 0
+        batch.append(record)
+        size += length
+    if batch:
+        yield tuple(batch)
 
 
 def tombstone(group_id: str, partition: TopicPartition) -> GroupRecord:

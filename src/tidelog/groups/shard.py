@@ -18,7 +18,7 @@ from tidelog.groups.classic_step import JOIN, SESSION, SYNC, TIMERS, UNKNOWN, Fo
 from tidelog.groups.group import ConsumerGroups, Context, Dice, Group, GroupSettings
 from tidelog.groups.history import GroupEvent, History
 from tidelog.groups.listing import describe, list_groups
-from tidelog.groups.offsets import Offsets
+from tidelog.groups.offsets import Offsets, in_batches
 from tidelog.groups.records import (
     ConsumerGroupMetadataKey,
     GroupMetadataKey,
@@ -56,9 +56,6 @@ GroupOutcome = Outcome[Any, GroupRecord]
 
 NOT_FOUND_SINCE: Final = 9
 """From this version of OffsetCommit a group that does not exist is called so."""
-
-EXPIRED_AT_ONCE: Final = 1_000
-"""Offsets of one group removed by one batch."""
 
 
 class GroupShard:
@@ -264,16 +261,14 @@ class GroupShard:
         return Outcome(response, records=tuple(records), memory=tuple(gone.values()))
 
     def expiry(self, now_ms: int) -> Iterator[GroupOutcome]:
-        """Offsets whose retention is over, and groups of which nothing is left, as one outcome per group. Each must be
-        made true before the next is asked for."""
+        """Offsets whose retention is over, and groups of which nothing is left, in batches per group. Each must be made
+        true before the next is asked for."""
         for group_id in [group.group_id for group in self.all()]:
             group = self.find(group_id)
             if group is None:
                 continue
             expired = self.offsets.expired(group, now_ms, self.settings.offsets_retention_ms)
-            for start in range(0, len(expired), EXPIRED_AT_ONCE):
-                chunk = expired[start : start + EXPIRED_AT_ONCE]
-                yield Outcome(records=tuple(self.offsets.deletions(group_id, chunk)))
+            yield from self._in_batches(self.offsets.deletions(group_id, expired))
             if isinstance(group, ClassicGroup) and group.pending_members:
                 continue  # somebody is about to join
             if group.is_empty and not self.offsets.has(group_id):
@@ -282,12 +277,29 @@ class GroupShard:
                     yield Outcome(records=tombstones, memory=(Forget(group_id),))
 
     def on_partitions_deleted(self, partitions: Iterable[TopicPartition]) -> Iterator[GroupOutcome]:
-        """The offsets of partitions that no longer exist, as one outcome per group."""
+        """The offsets of partitions that no longer exist, in batches per group."""
         gone = tuple(partitions)
         for group_id in list(self.offsets.groups()):
-            records = tuple(self.offsets.deletions(group_id, gone))
-            if records:
-                yield Outcome(records=records)
+            yield from self._in_batches(self.offsets.deletions(group_id, gone))
+
+    def prelude(self, request: Message) -> Iterator[GroupOutcome]:
+        """What has to be written before `request` is handled, because all of it would not fit into one batch. Each must
+        be made true before the next is asked for. Nobody is told that anything is gone before all of it is."""
+        if isinstance(request, DeleteGroupsRequest):
+            for group_id in request.groups_names:
+                group = self.find(group_id)
+                if group is not None and not group.check_delete():
+                    yield from self._but_the_last_batch(self.offsets.all_deletions(group_id))
+        elif isinstance(request, OffsetDeleteRequest):
+            group = self.find(request.group_id)
+            yield from self._but_the_last_batch(offset_requests.delete(self.offsets, group, request).records)
+
+    def _in_batches(self, records: Iterable[GroupRecord]) -> Iterator[GroupOutcome]:
+        return (Outcome(records=batch) for batch in in_batches(records, self.settings.batch_bytes))
+
+    def _but_the_last_batch(self, records: Iterable[GroupRecord]) -> list[GroupOutcome]:
+        """The last is the request's own: a group that is nothing but its offsets must still be there then."""
+        return list(self._in_batches(records))[:-1]
 
     # -- the Shard protocol: the only changes -------------------------------------------------------------------------
 

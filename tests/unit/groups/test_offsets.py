@@ -1,5 +1,7 @@
 """Committing, fetching, deleting and expiring offsets; listing, describing and deleting groups."""
 
+from collections.abc import Iterator
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -20,10 +22,11 @@ from sim import (
     sync,
 )
 
+from tidelog.coordination import Outcome
 from tidelog.errors import ErrorCode
 from tidelog.groups.group import GroupSettings
 from tidelog.groups.offsets import Offsets
-from tidelog.groups.records import OffsetCommitKey, OffsetCommitValue
+from tidelog.groups.records import GroupRecord, OffsetCommitKey, OffsetCommitValue, encode_record
 from tidelog.ids import TopicId, TopicPartition
 from tidelog.wire.messages.groups import DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest
 from tidelog.wire.messages.offsets import (
@@ -43,6 +46,8 @@ from tidelog.wire.messages.transactions import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
+from tidelog.wire.record_batch import build_pairs
+from tidelog.wire.schema import Message
 
 DAY_MS = 86_400_000
 
@@ -321,6 +326,39 @@ def test_deleted_partitions_lose_their_offsets() -> None:
     for outcome in sim.shard.on_partitions_deleted([TopicPartition("t", 0)]):
         sim.run(lambda outcome=outcome: outcome)
     assert (committed(sim), committed(sim, "h")) == ({("t", 1): 2}, {})
+
+
+@pytest.mark.parametrize("how", ["delete the group", "delete its offsets", "expire", "delete the topic"])
+def test_no_batch_of_removals_is_too_large(how: str) -> None:
+    """However many offsets there are: half of what the log takes is never exceeded."""
+    limit = 2_000
+    sim = Sim(GroupSettings(offsets_retention_ms=DAY_MS, batch_bytes=limit))
+    places = [("t" * 200, number) for number in range(100)]
+    sim.ask(commit(dict.fromkeys(places, 1)))
+    written = len(sim.log)
+    request: Message = DeleteGroupsRequest(groups_names=(GROUP,))
+    steps: Iterator[Outcome[Any, GroupRecord]] | None = None
+    if how == "delete its offsets":
+        request = delete_offsets(places[0][0], *range(100))
+    elif how == "expire":
+        sim.now_ms += DAY_MS
+        steps = sim.shard.expiry(sim.now_ms)
+    elif how == "delete the topic":
+        steps = sim.shard.on_partitions_deleted(TopicPartition(*place) for place in places)
+    batches = []
+    for outcome in sim.shard.prelude(request) if steps is None else steps:
+        batches.append(outcome.records)
+        sim.run(lambda outcome=outcome: outcome)  # type: ignore[misc]
+    if steps is None:
+        before = len(sim.log)
+        answer = sim.ask(request)
+        assert getattr(answer, "error_code", 0) == 0
+        assert all(each.error_code == 0 for each in getattr(answer, "results", ()))
+        assert 0 < len(sim.log) - before <= 10
+    assert len(sim.log) - written == len(places)
+    assert all(len(build_pairs([encode_record(record) for record in batch], 0)) < limit + 100 for batch in batches)
+    assert len(batches) >= 10
+    assert list(sim.shard.all()) == []
 
 
 # Transactions ---------------------------------------------------------------------------------------------------------

@@ -5,7 +5,9 @@ the consumer protocol's ConsumerGroupHeartbeat and ConsumerGroupDescribe 0-1. Ev
 `groups.GroupShard`; this only carries.
 """
 
-from typing import Any
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final
 
 import msgspec
 
@@ -19,9 +21,14 @@ from tidelog.groups.records import GroupRecord, decode_record, encode_record
 from tidelog.groups.refusals import refuse
 from tidelog.groups.shard import GroupShard
 from tidelog.wire.messages import groups as messages
+from tidelog.wire.messages.offsets import OffsetDeleteRequest
 from tidelog.wire.schema import Message
 
 GroupCoordinator = Coordinator[GroupShard, GroupRecord]
+
+
+LONG_REQUESTS: Final = (messages.DeleteGroupsRequest, OffsetDeleteRequest)
+"""What they remove may take more than one batch."""
 
 
 class GroupRecords:
@@ -36,6 +43,12 @@ class GroupRequests(ShardRequests[GroupShard, GroupRecord]):
         host = context.connection.peer.rpartition(":")[0]
         who = group_room.Context(context.client_id or "", f"/{host}", context.version, waiter)
         return shard.handle(request, who, now_ms)
+
+    def submit(self, context: Context, ask: Ask, done: Callable[[Message], None]) -> None:
+        if isinstance(ask.request, LONG_REQUESTS) and isinstance(ask.where, str):
+            with suppress(KafkaError):  # there is no such shard here: the request itself is told so
+                self.coordinator.host_for(ask.where).apply(lambda shard, _: shard.prelude(ask.request))
+        super().submit(context, ask, done)
 
     def refuse(self, request: Message, error: KafkaError, version: int) -> Message:
         return refuse(request, coordinator_code(error), version, str(error))
