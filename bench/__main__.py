@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 import tidelog
-from bench import consume, groups, latency, limits, produce, rebalance, report, scale, spark, startup
+from bench import consume, groups, latency, limits, produce, rebalance, report, scale, spark, startup, transactions
 from bench.results import Limits, Result
 from bench.target import Target, free_port, start_broker
 
@@ -23,6 +23,7 @@ MEASUREMENTS: dict[str, Measure] = {
     "consume": consume.measure,
     "groups": groups.measure,
     "rebalance": rebalance.measure,
+    "transactions": transactions.measure,
     "memory": startup.memory,
     "spark": spark.measure,
 }
