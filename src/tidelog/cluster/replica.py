@@ -93,15 +93,16 @@ class Replica:
                 self.followers.update(replicas, isr, monotonic_ms)
                 self.advance_watermark()
             return
+        alone = len(replicas) == 1
+        if leader_epoch > self.log.epochs.latest and not alone:
+            # Before any follower asks where earlier epochs ended: that is where this one begins. And before anything
+            # is changed here, since the disk may fail.
+            self.log.begin_epoch(leader_epoch)
         self.partition_epoch = partition_epoch
         self.leader = node_id
         self.leader_epoch = leader_epoch
         self.is_leader = True
         self._epoch_start = self.log.end_offset
-        alone = len(replicas) == 1
-        if leader_epoch > self.log.epochs.latest and not alone:
-            # Before any follower asks where earlier epochs ended: that is where this one begins.
-            self.log.begin_epoch(leader_epoch)
         self.followers = None if alone else Followers(node_id, replicas, isr, monotonic_ms)
         self.advance_watermark()
 

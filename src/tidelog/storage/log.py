@@ -15,6 +15,7 @@ from tidelog.errors import CorruptMessage, ErrorCode, FencedLeaderEpoch, KafkaEr
 from tidelog.storage.chain import Slice
 from tidelog.storage.disk import Buffer, storage_errors
 from tidelog.storage.durable_log import DurableLog
+from tidelog.storage.epochs import LeaderEpochs
 from tidelog.storage.flush import Flush
 from tidelog.storage.naming import LEADER_EPOCHS
 from tidelog.storage.open_transactions import Verification
@@ -154,6 +155,8 @@ class Log(DurableLog):
                 raise CorruptMessage(f"{self.partition}: batch {header.base_offset} does not match its checksum")
             if header.base_offset < self.end_offset or header.last_offset_delta < 0:
                 raise CorruptMessage(f"{self.partition}: batch {header.base_offset} comes after {self.end_offset - 1}")
+            if header.partition_leader_epoch < self.epochs.latest:
+                self._forget_empty_epochs(header.base_offset)
             marker = read_marker(batch) if header.attributes & CONTROL else None
             self._place(
                 batch,
@@ -205,9 +208,23 @@ class Log(DurableLog):
     def _assign_epoch(self, leader_epoch: int, start_offset: int) -> None:
         if leader_epoch < self.epochs.latest:
             raise FencedLeaderEpoch(f"{self.partition}: epoch {leader_epoch} ended; {self.epochs.latest} is current")
-        self.epochs.assign(leader_epoch, start_offset)
-        # Known to a recovery before any batch of the epoch is; the next flush makes it durable.
-        self.disk.write_atomic(f"{self.directory}/{LEADER_EPOCHS}", self.epochs.encode(), durable=False)
+        epochs = self.epochs.copy()
+        epochs.assign(leader_epoch, start_offset)
+        self._note_epochs(epochs)
+
+    def _forget_empty_epochs(self, offset: int) -> None:
+        """Epochs that this log's broker began at its end, and wrote nothing in: another's older history goes on here."""
+        epochs = self.epochs.copy()
+        epochs.truncate_from_end(offset)
+        with storage_errors(str(self.partition)):
+            self._note_epochs(epochs)
+
+    def _note_epochs(self, epochs: LeaderEpochs) -> None:
+        # Known to a recovery before any batch of the epoch is; the next flush makes it durable. On disk before in
+        # memory, or after an error the next batch would be written without.
+        self.disk.write_atomic(f"{self.directory}/{LEADER_EPOCHS}", epochs.encode(), durable=False)
+        epochs.dirty = True
+        self.epochs = epochs
 
     def begin_epoch(self, leader_epoch: int) -> None:
         """A leader begins here: earlier epochs end at this offset, also if it never writes anything."""
@@ -317,9 +334,11 @@ class Log(DurableLog):
             self._snapshots.remove_above(end)
             self.producers = load_producers(self._snapshots, self.segments, end)
             delete_segments(gone)
-        self._snapshot_at = 0
-        self._dirty = True
-        self._names_changed()
+            self._snapshot_at = 0
+            self._dirty = True
+            self._names_changed()
+            # What is written here next may be of an earlier epoch, which a recovery must not take for damage.
+            self._note_epochs(self.epochs)
 
     def restart_at(self, offset: int, now_ms: int) -> None:
         """Forget everything and go on at `offset`: a follower so far behind that its leader has nothing to join on to

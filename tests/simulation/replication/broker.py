@@ -86,6 +86,7 @@ class Broker:
         self.replica = None
         self._requests = 0
         self._told_ms = -1000
+        self._behind = False
         self._forget_replica()
         self.directory = LogDir.open(
             self.disk,
@@ -125,6 +126,8 @@ class Broker:
         if now - self._told_ms >= HEARTBEAT_MS:
             self._told_ms = now
             self._tell_controller()
+        if self._behind:
+            self._follow_image()
         replica = self.replica
         if replica is None:
             return
@@ -150,22 +153,24 @@ class Broker:
 
     # -- the controller --------------------------------------------------------------------------------------------
 
-    def _call(self, handle: Callable[[], object], then: Callable[[ErrorCode, Any], None]) -> None:
+    def _call(self, purpose: str, handle: Callable[[], object], then: Callable[[ErrorCode, Any], None]) -> None:
         self._requests += 1
-        self.world.call(self, self._requests, handle, then)
+        self.world.call(self, purpose, self._requests, handle, then)
 
     def _tell_controller(self) -> None:
         controller = self.world.controller
         if self.broker_epoch is None:
             incarnation, directory_id = self.incarnation, self.directory_id
-            self._call(lambda: controller.register(self.id, incarnation, directory_id), self._registered)
+            self._call("life", lambda: controller.register(self.id, incarnation, directory_id), self._registered)
             return
         epoch = self.broker_epoch
         version = self.image.version if self.image is not None else -1
         stopping = self.stopping
         caught_up = self.image is not None
         self._call(
-            lambda: controller.heartbeat(self.id, epoch, version, caught_up=caught_up, stopping=stopping), self._beaten
+            "life",
+            lambda: controller.heartbeat(self.id, epoch, version, caught_up=caught_up, stopping=stopping),
+            self._beaten,
         )
 
     def _registered(self, code: ErrorCode, answer: Any) -> None:
@@ -186,15 +191,22 @@ class Broker:
         if self.image is not None and image.version <= self.image.version:
             return
         self.image = image
-        if TOPIC not in image.topics:
+        self._behind = True
+        self._follow_image()
+
+    def _follow_image(self) -> None:
+        """What the disk prevents is done later."""
+        assert self.image is not None
+        if TOPIC not in self.image.topics:
             return
-        partition = partition_of(image)
+        partition = partition_of(self.image)
         if self.id in partition.replicas:
             if self.replica is None:
                 self._open(partition)
             self._assume(partition)
         elif self.replica is not None:
             self._drop()
+        self._behind = False
 
     def _open(self, partition: PartitionImage) -> None:
         assert self.directory is not None
@@ -273,7 +285,7 @@ class Broker:
             elif code is ErrorCode.INELIGIBLE_REPLICA and asked[:2] == (replica.leader_epoch, replica.partition_epoch):
                 followers.asked = None  # decided: only one request is ever under way
 
-        self._call(lambda: self.world.controller.alter_isr(self.id, broker_epoch, *asked), answered)
+        self._call("in sync", lambda: self.world.controller.alter_isr(self.id, broker_epoch, *asked), answered)
 
     def serve(self, node: int, broker_epoch: int, wish: follower.Wish) -> Answer:
         """The leader's side of a follower's fetch."""
@@ -322,6 +334,9 @@ class Broker:
         assert replica is not None
         while self._waiting and self._waiting[0].needed <= replica.high_watermark and replica.is_leader:
             done = self._waiting.pop(0)
+            if replica.in_sync < self.config.min_insync_replicas:
+                done.answer(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+                continue
             self.world.checks.acknowledged(self, done.base, done.values, self.config.min_insync_replicas)
             done.answer(ErrorCode.NONE)
 

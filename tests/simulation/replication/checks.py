@@ -59,6 +59,7 @@ class Checks:
         require(now == then or now.partition_epoch == then.partition_epoch + 1, f"versions skip: {then} {now}")
         for node in set(now.isr) - set(then.isr):
             broker = self.brokers[node]
+            require(after.is_available(node), f"{node} joins the in-sync set, but is fenced or stopping")
             if broker.replica is not None:
                 self._has_everything(broker, "joins the in-sync set")
 
@@ -153,6 +154,9 @@ class Checks:
         """What is still missing, or nothing."""
         assert self.image is not None
         partition = partition_of(self.image)
+        away = [node for node, broker in self.brokers.items() if not broker.up or broker.stopping]
+        if away or len(self.image.available) < len(self.brokers):
+            return f"{away} are away, {self.image.available} are available"
         if partition.leader == NO_LEADER:
             return f"no leader: {partition}"
         leader = self.brokers[partition.leader].replica

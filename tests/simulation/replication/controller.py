@@ -29,7 +29,7 @@ class Controller:
         self._world = world
         self.image = MetadataImage("simulated")
         self.liveness = registry.Liveness(SESSION_MS, SUSPECT_MS)
-        self._heard: dict[tuple[int, int], int] = {}
+        self._heard: dict[tuple[int, int, str], int] = {}
         self.spared: set[int] = set()
         """Not declared dead for now: an operator who replaces a disk waits until the others are well."""
 
@@ -87,11 +87,12 @@ class Controller:
 
     # -- what brokers ask for --------------------------------------------------------------------------------------
 
-    def receive(self, node: int, boot: int, number: int, handle: Callable[[], object]) -> Answer | None:
-        """One connection per process, and its requests in order: one that was overtaken was on one that is closed."""
-        if number <= self._heard.get((node, boot), 0):
+    def receive(self, node: int, boot: int, purpose: str, number: int, handle: Callable[[], object]) -> Answer | None:
+        """A connection per process and purpose, and its requests in order: one that was overtaken was on one that is
+        closed."""
+        if number <= self._heard.get((node, boot, purpose), 0):
             return None
-        self._heard[node, boot] = number
+        self._heard[node, boot, purpose] = number
         try:
             return ErrorCode.NONE, handle()
         except KafkaError as error:

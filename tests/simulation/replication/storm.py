@@ -35,6 +35,8 @@ class Storm:
         world.run_until(200)
         nodes = self.dice.sample(sorted(world.brokers), world.plan.replicas)
         world.controller.create_topic(nodes, world.plan.minimum)
+        if self.dice.random() < 0.6:
+            self._weather(world.brokers[1])
         self._every(5, 20, self._client)
         self._every(60, 350, self._fault)
         self._every(150, 500, self._operator)
@@ -76,25 +78,59 @@ class Storm:
         world, dice = self.world, self.dice
         if not self._storm:
             return
-        image, chance = world.controller.image, dice.random()
+        chance = dice.random()
         try:
-            if chance < 0.25:
-                target = dice.sample(sorted(world.brokers), world.plan.replicas)
-                world.controller.change(f"reassign to {target}", elections.reassign(image, TOPIC_ID, PARTITION, target))
+            if chance < 0.2:
+                self._reassign(dice.sample(sorted(world.brokers), world.plan.replicas))
+            elif chance < 0.3:
+                self._remove_and_add()
             elif chance < 0.35:
-                world.controller.change("cancel", elections.cancel_reassignment(image, TOPIC_ID, PARTITION))
-            elif chance < 0.5:
-                world.controller.change("preferred", elections.elect_preferred(image, TOPIC_ID, PARTITION))
-            elif chance < 0.65:
+                records = elections.cancel_reassignment(world.controller.image, TOPIC_ID, PARTITION)
+                world.controller.change("cancel", records)
+            elif chance < 0.55:
+                self._move_leader(dice.randint(1, 3))
+            elif chance < 0.7:
                 broker = self._any()
                 if broker is not None and not world.controller.spared:
                     broker.stopping = True
-            elif chance < 0.8:
+            elif chance < 0.85:
                 leader = world.brokers.get(world.controller.partition.leader)
                 if leader is not None and leader.up and not leader.paused:
                     world.act(leader, lambda: leader.delete_records(dice.choice([0, 1, 5])))
         except KafkaError as error:
             world.say(f"operator: refused: {error}")
+
+    def _reassign(self, target: list[int]) -> None:
+        controller = self.world.controller
+        records = elections.reassign(controller.image, TOPIC_ID, PARTITION, target)
+        controller.change(f"reassign to {target}", records)
+
+    def _remove_and_add(self) -> None:
+        """Before all have noticed."""
+        partition = self.world.controller.partition
+        followers = [node for node in partition.isr if node != partition.leader]
+        spare = len(partition.replicas) > self.world.plan.minimum
+        if spare and followers and not partition.adding and not self.world.controller.spared:
+            gone = self.dice.choice(followers)
+            self._reassign([node for node in partition.replicas if node != gone])
+            self.world.at(self.dice.choice([1, 10, 50, 200]), lambda: self._add(gone))
+
+    def _add(self, node: int) -> None:
+        partition = self.world.controller.partition
+        if node not in partition.replicas and not partition.adding:
+            self._reassign([*partition.replicas, node])
+
+    def _move_leader(self, times: int) -> None:
+        """To somebody else in sync, and soon again to the next."""
+        controller = self.world.controller
+        partition = controller.partition
+        others = [n for n in partition.isr if n != partition.leader and controller.image.is_available(n)]
+        if partition.leader != NO_LEADER and others:
+            record = elections.led_by(partition, TOPIC_ID, self.dice.choice(others), partition.isr)
+            assert record is not None
+            controller.change("move", [record])
+        if times > 1 and self._storm:
+            self.world.at(self.dice.choice([2, 15, 60]), lambda: self._move_leader(times - 1))
 
     def _any(self) -> Broker | None:
         running = [broker for broker in self.world.brokers.values() if broker.up and not broker.paused]
@@ -178,7 +214,10 @@ class Storm:
     def _weather(self, broker: Broker) -> None:
         world, dice = self.world, self.dice
         world.network.weather = Weather(
-            drop=dice.choice([0, 0.02, 0.2]), double=dice.choice([0, 0.05, 0.3]), slow=dice.choice([0, 0.1, 0.4])
+            drop=dice.choice([0, 0.02, 0.2]),
+            double=dice.choice([0, 0.05, 0.3]),
+            slow=dice.choice([0, 0.1, 0.4]),
+            slow_ms=dice.choice([100, 300, 900]),
         )
         world.say(f"-- {world.network.weather}")
 
@@ -206,6 +245,8 @@ class Storm:
                 each.stopping = False
             world.controller.spared = {broker.id}
         world.say(f"-- {broker.id} gets an empty disk")
+        if self.dice.random() < 0.5:
+            self._block([broker.id], [node for node in world.brokers if node != broker.id], both=False)
         world.crash(broker, power=False)
         world.replace_disk(broker)
         world.at(self.dice.choice([1, 50, 300]), lambda: world.start(broker))

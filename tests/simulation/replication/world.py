@@ -128,12 +128,17 @@ class World:
         self.send(sender.id, receiver.id, handled)
 
     def call(
-        self, sender: Broker, number: int, handle: Callable[[], object], then: Callable[[ErrorCode, Any], None]
+        self,
+        sender: Broker,
+        purpose: str,
+        number: int,
+        handle: Callable[[], object],
+        then: Callable[[ErrorCode, Any], None],
     ) -> None:
         boot = sender.boots
 
         def handled() -> None:
-            answer = self.controller.receive(sender.id, boot, number, handle)
+            answer = self.controller.receive(sender.id, boot, purpose, number, handle)
             if answer is not None and sender.boots == boot:
                 self.send(control.ID, sender.id, lambda: then(*answer))
 
