@@ -102,7 +102,7 @@ class Coordinator(Generic[S, Rec]):
     def resign(self, replica: Replica) -> None:
         """Another broker decides from now on: whoever waits is sent to it."""
         host = self._hosts.pop(replica.partition.partition, None)
-        self._loaded.pop(replica.partition.partition, None)
+        self._loaded_event(replica.partition.partition).clear()  # whoever waits for it waits for the next one
         if host is not None:
             host.fail(KafkaError(f"{replica.partition} is led by another broker", ErrorCode.NOT_COORDINATOR))
 

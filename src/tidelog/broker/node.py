@@ -34,13 +34,14 @@ from tidelog.broker.handlers.transactional_offsets import TransactionalOffsetsHa
 from tidelog.broker.handlers.transactions import TransactionRequests, TransactionsHandler
 from tidelog.broker.listener import Listeners
 from tidelog.broker.logs import get_logger
+from tidelog.broker.marker_sender import MarkerSender, WritesMarkers
 from tidelog.broker.markers import MarkerWriter
 from tidelog.broker.metadata import LocalMetadata, Metadata
 from tidelog.broker.partitions import Partitions
 from tidelog.broker.producer_ids import ProducerIds
 from tidelog.broker.requests import Endpoint
 from tidelog.broker.transactions import TransactionRoom
-from tidelog.broker.verification import TransactionVerifier
+from tidelog.broker.verification import Remote, TransactionVerifier
 from tidelog.broker.waiting import Waiting
 from tidelog.clock import Clock, SystemClock
 from tidelog.cluster.image import MetadataImage
@@ -114,7 +115,7 @@ class Node:
                 loop,
                 groups=self.groups,
                 producer_ids=self.producer_ids,
-                markers=self.markers,
+                markers=self._markers_to_all(loop),
             )
             await self._host_everything()
             all_open = True
@@ -144,6 +145,11 @@ class Node:
             self.directory.forget_absent()
         self.listeners.start()
         self.background.start()
+
+    def _markers_to_all(self, loop: asyncio.AbstractEventLoop) -> WritesMarkers:
+        if self.cluster is None:
+            return self.markers
+        return MarkerSender(self.config.node_id, self.markers, self.metadata, self.cluster.link_to, loop)
 
     def _load_metadata(self) -> Metadata:
         now_ms = self.clock.now_ms()
@@ -206,7 +212,10 @@ class Node:
         advertised = Advertised(config)
         group_requests = GroupRequests(self.groups.coordinator)
         transaction_requests = TransactionRequests(self.transactions.coordinator, self.producer_ids)
-        verifier = TransactionVerifier(self.transactions.coordinator)
+        remote: Remote | None = None
+        if self.cluster is not None:
+            remote = Remote(config.node_id, self.transactions.coordinator, self.cluster.link_to)
+        verifier = TransactionVerifier(self.transactions.coordinator, remote)
         handlers = (
             ProduceHandler(self.partitions, self.waiting, self.flusher, self.deep_work, verifier, self.clock),
             FetchHandler(self.partitions, self.waiting, self.flusher, sessions, config.fetch_max_bytes, self.clock),

@@ -89,6 +89,8 @@ class ShardHost(Generic[S, Rec]):
         self._clock = clock
         self._loop = loop
         self._on_effect = on_effect
+        self.failure: KafkaError | None = None
+        """Why it is over: its disk is gone, or another broker, or this one in a newer epoch, has the partition."""
         self._runtime: Runtime[Rec] | None = None
         self._verification: Verification | None = None
         self._waiting: dict[int, Done] = {}
@@ -110,6 +112,8 @@ class ShardHost(Generic[S, Rec]):
             if piece.length == 0:
                 break  # what compaction left of the end holds no batch
             await asyncio.sleep(0)
+        if self.failure is not None:
+            return  # what it would do from now on is for its successor to do
         self._runtime = Runtime(
             self.shard,
             self._append,
@@ -137,7 +141,7 @@ class ShardHost(Generic[S, Rec]):
         for records that are part of a transaction."""
         runtime = self._runtime
         if runtime is None:
-            done(_still_loading())
+            done(self.failure or _still_loading())
             return
         waiter = self._wait(done)
         now_ms = self._clock.now_ms()
@@ -154,7 +158,7 @@ class ShardHost(Generic[S, Rec]):
         told None when it is safe."""
         runtime = self._runtime
         if runtime is None:
-            done(_still_loading())
+            done(self.failure or _still_loading())
             return
 
         def write() -> int:
@@ -190,6 +194,7 @@ class ShardHost(Generic[S, Rec]):
             self._answer(self._runtime.commit(self.replica.high_watermark))
 
     def fail(self, error: KafkaError) -> None:
+        self.failure = self.failure or error
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

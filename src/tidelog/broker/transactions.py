@@ -9,7 +9,8 @@ from tidelog.broker.coordinator import Coordinator, InternalTopic
 from tidelog.broker.flusher import Flusher
 from tidelog.broker.groups import GroupRoom
 from tidelog.broker.logs import get_logger
-from tidelog.broker.markers import Failures, MarkerWriter
+from tidelog.broker.marker_sender import WritesMarkers
+from tidelog.broker.markers import Failures
 from tidelog.broker.metadata import Metadata
 from tidelog.broker.partitions import Partitions
 from tidelog.broker.producer_ids import ProducerIds
@@ -59,7 +60,7 @@ class TransactionRoom:
         *,
         groups: GroupRoom,
         producer_ids: ProducerIds,
-        markers: MarkerWriter,
+        markers: WritesMarkers,
     ) -> None:
         self._config = config
         self._metadata = metadata
@@ -114,6 +115,8 @@ class TransactionRoom:
     def _write(
         self, host: TransactionHost, markers: Markers, partitions: tuple[TopicPartition, ...], patience_s: float
     ) -> None:
+        if _is_gone(host):
+            return
         end = TransactionEnd(
             markers.producer_id,
             markers.producer_epoch,
@@ -124,8 +127,8 @@ class TransactionRoom:
         self._markers.write(end, partitions, partial(self._written, host, markers, patience_s))
 
     def _written(self, host: TransactionHost, markers: Markers, patience_s: float, failures: Failures) -> None:
-        if host.replica.log.failure is not None:
-            return  # with this disk the shard is gone; whoever loads it next is handed these markers again
+        if _is_gone(host):
+            return
         left = tuple(partition for partition, error in failures.items() if not self._is_over(partition, error))
         if not left:
             self._report(host, markers)
@@ -152,8 +155,13 @@ class TransactionRoom:
             return shard.markers_written(markers, now_ms)
 
         def done(answer: bool | KafkaError) -> None:
-            if isinstance(answer, KafkaError) and host.replica.log.failure is None:
+            if isinstance(answer, KafkaError) and not _is_gone(host):
                 # The log refused the record. The markers are in place, so only this is to be done again.
                 self._loop.call_later(RETRY_SECONDS, self._report, host, markers)
 
         host.submit(decide, done)
+
+
+def _is_gone(host: TransactionHost) -> bool:
+    """With its disk, or to another leader; whoever loads the shard next is handed its markers again."""
+    return host.failure is not None or host.replica.log.failure is not None

@@ -4,11 +4,13 @@ Producers of the first protocol have added the partition themselves, and it is o
 (Produce 12 and TxnOffsetCommit 5) it is added by this.
 """
 
-from asyncio import Future
+from asyncio import Future, Task
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Final
 
+from tidelog.broker.peers import PeerLink, Unreachable
 from tidelog.broker.transactions import TransactionCoordinator
 from tidelog.coordination import coordinator_code
 from tidelog.errors import ErrorCode, KafkaError
@@ -22,9 +24,13 @@ from tidelog.wire.messages.transactions import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
+from tidelog.wire.schema import Message
 
 Codes = dict[TopicPartition, ErrorCode]
 Verified = Callable[[Codes], None]
+Answer = AddPartitionsToTxnResponse | KafkaError
+
+ANSWER_SECONDS: Final = 5.0
 
 _ANSWERS_WITH_ABORTABLE: Final = 5  # the AddPartitionsToTxn whose sender knows TRANSACTION_ABORTABLE
 _ANSWERS_WITHOUT: Final = 4
@@ -57,8 +63,10 @@ class Writer:
 
 
 class TransactionVerifier:
-    def __init__(self, coordinator: TransactionCoordinator) -> None:
+    def __init__(self, coordinator: TransactionCoordinator, remote: "Remote | None" = None) -> None:
         self._coordinator = coordinator
+        self._remote = remote
+        """None if this broker is alone, and so is every coordinator itself."""
 
     async def verify(self, writer: Writer, partitions: Iterable[TopicPartition]) -> Codes:
         """What the coordinator says about each, in words that a writer to a log understands."""
@@ -82,26 +90,57 @@ class TransactionVerifier:
             )
         )
         version = _ANSWERS_WITH_ABORTABLE if writer.knows_abortable else _ANSWERS_WITHOUT
+        answered = partial(_tell, writer, wanted, done)
+        if self._remote is not None and self._remote.ask(writer.transactional_id, request, version, answered):
+            return
 
         def decide(shard: TransactionShard, waiter: int, now_ms: int) -> object:
             return shard.handle(request, Context(version, waiter), now_ms)
 
-        def answered(answer: AddPartitionsToTxnResponse | KafkaError) -> None:
-            if isinstance(answer, KafkaError):
-                done(dict.fromkeys(wanted, _translated(coordinator_code(answer), writer)))
-                return
-            done(
-                {
-                    TopicPartition(topic.name, each.partition_index): _translated(
-                        ErrorCode(each.partition_error_code), writer
-                    )
-                    for result in answer.results_by_transaction
-                    for topic in result.topic_results
-                    for each in topic.results_by_partition
-                }
-            )
-
         self._coordinator.submit(writer.transactional_id, decide, answered)  # type: ignore[arg-type]
+
+
+class Remote:
+    """Asks another broker that is the coordinator of a transactional id."""
+
+    def __init__(self, node_id: int, coordinator: TransactionCoordinator, link_to: Callable[[int], PeerLink]) -> None:
+        self._node_id = node_id
+        self._coordinator = coordinator
+        self._link_to = link_to
+        self._asking: set[Task[None]] = set()
+
+    def ask(self, transactional_id: str, request: Message, version: int, answered: Callable[[Answer], None]) -> bool:
+        """False if this broker is the coordinator itself, or there is none."""
+        try:
+            leader = self._coordinator.leader_of(transactional_id)
+        except KafkaError:
+            return False
+        if leader == self._node_id:
+            return False
+        task = self._coordinator.loop.create_task(self._ask(leader, request, version, answered))
+        self._asking.add(task)
+        task.add_done_callback(self._asking.discard)
+        return True
+
+    async def _ask(self, leader: int, request: Message, version: int, answered: Callable[[Answer], None]) -> None:
+        try:
+            answered(await self._link_to(leader).call(request, version, timeout=ANSWER_SECONDS))
+        except Unreachable as error:
+            answered(KafkaError(str(error), ErrorCode.COORDINATOR_NOT_AVAILABLE))
+
+
+def _tell(writer: Writer, wanted: tuple[TopicPartition, ...], done: Verified, answer: Answer) -> None:
+    if isinstance(answer, KafkaError):
+        done(dict.fromkeys(wanted, _translated(coordinator_code(answer), writer)))
+        return
+    codes = {
+        TopicPartition(topic.name, each.partition_index): _translated(ErrorCode(each.partition_error_code), writer)
+        for result in answer.results_by_transaction
+        for topic in result.topic_results
+        for each in topic.results_by_partition
+    }
+    # One that another broker did not speak of, it may not know yet.
+    done({each: codes.get(each, ErrorCode.NOT_ENOUGH_REPLICAS) for each in wanted})
 
 
 def _translated(code: ErrorCode, writer: Writer) -> ErrorCode:
