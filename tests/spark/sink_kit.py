@@ -1,4 +1,4 @@
-"""Writers driven as Spark drives them: tasks with a place in a query, messages to the driver, and what readers then see."""
+"""Writers driven as Spark drives them: tasks with a place in a query, messages to the driver, what readers then see."""
 
 import uuid
 from collections.abc import Iterable

@@ -19,7 +19,8 @@ from pyspark.sql.types import (
 from tidelog.partitioning import partition_for
 from tidelog.spark.bounds import InvalidOption
 from tidelog.spark.sink.batches import Batch, BatchMaker, chunks
-from tidelog.spark.sink.columns import InvalidRow, check_schema, open_rows
+from tidelog.spark.sink.columns import InvalidRow, open_rows
+from tidelog.spark.sink.schema import check_schema
 from tidelog.wire.record_batch import TRANSACTIONAL, crc_of, iter_records, read_header
 
 PARTITIONS = {"a": 3, "b": 1, "c": 7}

@@ -157,9 +157,9 @@ def test_a_task_that_fails_aborts_what_it_wrote(run: Run) -> None:
         raise ValueError("the row behind is rotten")
 
     run.batch(0, ["x"])
+    place = {"sql.streaming.queryId": run.query_id, "spark.jobGroup.id": run.run_id, "streaming.sql.batchId": "1"}
+    be_task(0, 0, place)
     with pytest.raises(ValueError, match="rotten"):
-        place = {"sql.streaming.queryId": run.query_id, "spark.jobGroup.id": run.run_id, "streaming.sql.batchId": "1"}
-        be_task(0, 0, place)
         run.writer().write(rows())
     _, transactions = run.ledger()
     assert transactions.open_names(f"tidelog-sink-{run.query_id}") == []

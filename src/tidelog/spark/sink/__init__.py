@@ -1,8 +1,8 @@
 """The sink: rows become records of topics, at least once or exactly once.
 
-`columns` checks and opens what Spark hands over, `kernel` places and encodes it (compiled), `batches` makes record
-batches of it, `producer` sends them, `transactions` and `ledger` see to it that a micro-batch counts once, and `writer`
-is what Spark calls. How exactly once works is told in `ledger`.
+`schema` checks and `columns` opens what Spark hands over, `kernel` places and encodes it (compiled), `batches` makes
+record batches of it, `producer` sends them, `transactions` and `ledger` see to it that a micro-batch counts once, and
+`writer` is what Spark calls. How exactly once works is told in `ledger`.
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,4 @@
-"""What a frame must look like to be written, and its columns as the kernel wants them.
-
-The columns are those of Spark's Kafka sink: `value` (required), `key`, `headers`, `topic`, `partition`; and one more,
-`timestamp`, for records that keep the time they had elsewhere.
-"""
+"""Columns of a frame as the kernel wants them. Which columns there may be is told in `schema`."""
 
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
@@ -10,65 +6,15 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    DataType,
-    IntegerType,
-    StringType,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
-)
 
-from tidelog.spark.bounds import InvalidOption
 from tidelog.spark.sink.kernel import NOT_GIVEN
 
-_BYTES: Final = (StringType, BinaryType)
-_KINDS: Final[dict[str, tuple[tuple[type[DataType], ...], str]]] = {
-    "key": (_BYTES, "a string or binary"),
-    "value": (_BYTES, "a string or binary"),
-    "topic": ((StringType,), "a string"),
-    "partition": ((IntegerType,), "an integer"),
-    "timestamp": ((TimestampType, TimestampNTZType), "a timestamp"),
-}
-COLUMNS: Final = (*_KINDS, "headers")
 _NONE: Final = np.empty(0, np.int64)
 _NO_BYTES: Final = np.empty(0, np.uint8)
 
 
 class InvalidRow(ValueError):
     """A row that no record can be made of; says which value is wrong."""
-
-
-def check_schema(schema: StructType, topic: str | None) -> None:
-    """Refuses, while the query is planned, a frame that cannot be written; in the words of Spark's Kafka sink."""
-    fields = {field.name: field.dataType for field in schema.fields}
-    if topic is None and "topic" not in fields:
-        raise InvalidOption(
-            "topic option required when no 'topic' attribute is present. Use the topic option for setting a topic."
-        )
-    if "value" not in fields:
-        raise InvalidOption(f"Required attribute 'value' not found. The columns are {', '.join(fields) or 'none'}.")
-    for name, kind in fields.items():
-        if name == "headers":
-            if not _is_headers(kind):
-                raise InvalidOption(
-                    f"headers attribute type must be array<struct<key:string,value:binary>>, not {kind.simpleString()}"
-                )
-            continue
-        if name not in _KINDS:
-            raise InvalidOption(f"the tidelog sink has no column {name}; drop it, or make it part of value")
-        kinds, said = _KINDS[name]
-        if not isinstance(kind, kinds):
-            raise InvalidOption(f"{name} attribute type must be {said}, not {kind.simpleString()}")
-
-
-def _is_headers(kind: DataType) -> bool:
-    if not isinstance(kind, ArrayType) or not isinstance(kind.elementType, StructType):
-        return False
-    parts = [(part.name, type(part.dataType)) for part in kind.elementType.fields]
-    return parts == [("key", StringType), ("value", BinaryType)]
 
 
 class Parts(NamedTuple):

@@ -17,9 +17,9 @@ from pyspark.sql.types import StructType
 
 from tidelog.client.cluster import Cluster, raise_for
 from tidelog.errors import KafkaError
-from tidelog.spark.sink.columns import check_schema
 from tidelog.spark.sink.ledger import Ledger, Prepared, Run, identity
 from tidelog.spark.sink.options import SinkOptions
+from tidelog.spark.sink.schema import check_schema
 from tidelog.spark.sink.transactions import Fenced, Identity, Transactions
 from tidelog.wire.messages.data import InitProducerIdRequest
 
