@@ -71,19 +71,20 @@ class Coordinator(Generic[S, Rec]):
         """Made when the first client asks for a coordinator: a broker without groups has no files for them."""
         if self.topic.name in self._metadata.image.topics:
             return
-        node_id = self._partitions.broker_config.node_id
+        config = self._partitions.broker_config
+        # In a cluster that is still starting, better later than with fewer replicas than it will have brokers.
+        factor = min(self.topic.replication_factor, max(len(config.voters), 1))
 
         def decide(image: MetadataImage) -> list[AnyRecord]:
             if self.topic.name in image.topics:
                 return []
-            brokers = image.available or [node_id]
             return controller.create_topic(
                 image,
                 self.topic.name,
                 topic_id=self._new_topic_id(),
-                brokers=brokers,
+                brokers=image.available or [config.node_id],
                 partitions=self.topic.partitions,
-                replication_factor=min(self.topic.replication_factor, len(brokers)),
+                replication_factor=factor,
                 configs=self.topic.config,
             )
 

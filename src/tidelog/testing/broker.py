@@ -23,7 +23,7 @@ class Broker:
     def __init__(
         self, settings: Mapping[str, Any] | None = None, *, data_dir: str | Path | None = None, port: int = 0
     ) -> None:
-        self._settings = {key: _text(value) for key, value in (settings or {}).items()}
+        self._settings = {key: as_text(value) for key, value in (settings or {}).items()}
         self._own_dir = data_dir is None
         self.data_dir = Path(data_dir) if data_dir is not None else Path()
         self.port = port
@@ -90,5 +90,5 @@ class Broker:
         await node.stop()
 
 
-def _text(value: Any) -> str:
+def as_text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
