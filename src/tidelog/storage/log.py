@@ -213,7 +213,7 @@ class Log(DurableLog):
         self._note_epochs(epochs)
 
     def _forget_empty_epochs(self, offset: int) -> None:
-        """Epochs that this log's broker began at its end, and wrote nothing in: another's older history goes on here."""
+        """Epochs that this broker began at the end of the log, and wrote nothing in: another's history goes on here."""
         epochs = self.epochs.copy()
         epochs.truncate_from_end(offset)
         with storage_errors(str(self.partition)):
