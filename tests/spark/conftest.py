@@ -36,6 +36,7 @@ def spark() -> Iterator[Any]:
         **{
             "spark.ui.enabled": False,
             "spark.sql.shuffle.partitions": 1,
+            "spark.python.authenticate.socketTimeout": "120s",  # a busy machine starts Python slowly
             "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         },
     )

@@ -43,10 +43,14 @@ class Topics:
         self._producer = self._new_producer()  # the old one would not know of them for minutes
 
     def fill(self, topic: str, values: Iterable[Any], partition: int = 0, **more: Any) -> None:
+        refused: list[Any] = []
         for value in values:
             data = value if isinstance(value, bytes) else str(value).encode()
-            self._producer.produce(topic, data, partition=partition, **more)
-        assert self._producer.flush(20) == 0
+            self._producer.produce(
+                topic, data, partition=partition, on_delivery=lambda error, _: error and refused.append(error), **more
+            )
+        assert self._producer.flush(60) == 0
+        assert not refused
 
     def options(self, topic: str | None, **more: Any) -> dict[str, str]:
         base = {"kafka.bootstrap.servers": self.bootstrap} | ({"subscribe": topic} if topic else {})

@@ -24,7 +24,7 @@ class _Pushing:
     tells by `__func__`. Here nothing is lost without: filters that are not pushed are checked by Spark.
     """
 
-    __func__ = DataSourceReader.pushFilters
+    __func__ = staticmethod(DataSourceReader.pushFilters)
 
     def __init__(self, narrowed: Narrowed) -> None:
         self._narrowed = narrowed
@@ -36,7 +36,7 @@ class _Pushing:
 class TidelogBatchReader(DataSourceReader):
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
-        self._columns = check_schema(schema)
+        self._columns = check_schema(schema, options)
         self._narrowed = Narrowed()
 
     @property

@@ -8,7 +8,7 @@ import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from tidelog.client.cluster import READ_COMMITTED, READ_UNCOMMITTED, parse_servers
 from tidelog.ids import TopicPartition
@@ -30,7 +30,7 @@ KNOWN: Final = (
     *SUBSCRIPTIONS, *_ENDING, *_TRIGGER,
     "startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy",
     "minPartitions", "maxRecordsPerPartition", "failOnDataLoss", "includeHeaders", "isolation.level",
-    "value.format", "value.schema", "value.column",
+    "value.format", "value.schema",
 )  # fmt: skip
 _WITHOUT_EFFECT: Final = (
     # Of Spark's connector: its consumers are cached, polled and retried; this source has none of those.
@@ -70,7 +70,6 @@ class SourceOptions:
     timeout_ms: int = 60_000
     value_format: str = "raw"
     value_schema: str | None = None
-    value_column: str | None = None
     kafka: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -88,6 +87,7 @@ def parse_options(given: Mapping[str, str], *, streaming: bool) -> SourceOptions
     except ValueError as error:
         raise InvalidOption(f"kafka.bootstrap.servers: {error}") from None
     topics, pattern, assigned = _subscription(get)
+    columns = parse_columns(given)
     level = _isolation(kafka.get("isolation.level", options.get("isolation.level", "read_uncommitted")))
     return SourceOptions(
         bootstrap_servers=servers,
@@ -99,17 +99,32 @@ def parse_options(given: Mapping[str, str], *, streaming: bool) -> SourceOptions
         latest_if_no_timestamp=get.choice("startingOffsetsByTimestampStrategy", ("error", "latest")) == "latest",
         isolation_level=level,
         fail_on_data_loss=get.boolean("failOnDataLoss", True),
-        include_headers=get.boolean("includeHeaders", False),
+        include_headers=columns.include_headers,
         min_partitions=get.positive("minPartitions"),
         max_records_per_partition=get.positive("maxRecordsPerPartition"),
         **_trigger(get, streaming),
         group_id=kafka.get("group.id"),
         client_id=kafka.get("client.id", "tidelog-spark"),
         timeout_ms=_timeout(kafka),
-        value_format=get.choice("value.format", ("raw", "string", "json", "avro")),
-        value_schema=options.get("value.schema"),
-        value_column=options.get("value.column"),
+        value_format=columns.value_format,
+        value_schema=columns.value_schema,
         kafka=kafka,
+    )
+
+
+class ColumnOptions(NamedTuple):
+    include_headers: bool
+    value_format: str
+    value_schema: str | None
+
+
+def parse_columns(given: Mapping[str, str]) -> ColumnOptions:
+    """The options that decide about the schema: Spark asks for it without saying whether it will read or stream."""
+    get = _Getter({key.lower(): str(value) for key, value in given.items()})
+    return ColumnOptions(
+        get.boolean("includeHeaders", False),
+        get.choice("value.format", ("raw", "string", "json", "avro")),
+        get.text("value.schema"),
     )
 
 

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tidelog.client.cluster import READ_COMMITTED, Cluster
 from tidelog.client.fetcher import DataLost, FetchRange, PartitionFetcher
@@ -10,14 +10,32 @@ from tidelog.spark.options import SourceOptions
 from tidelog.spark.resolve import open_cluster
 from tidelog.spark.slices import ReadTask, Slice
 
+if TYPE_CHECKING:
+    from tidelog.spark.values import ValueDecoder
+
 log = logging.getLogger("tidelog.spark")
 
 
 def read_task(options: SourceOptions, task: ReadTask, columns: Sequence[str]) -> Iterator[Any]:
     """Arrow batches with `columns` in that order."""
+    from tidelog.spark.values import decoder
+
+    decode = decoder(options)
+    made = {"value", "_error", "_raw"} if decode is not None else set()
+    stored = [name for name in columns if name not in made]
+    if made & set(columns):
+        stored.append("value")
     with open_cluster(options) as cluster:
         for wanted in task.slices:
-            yield from _read_slice(cluster, options, wanted, columns)
+            for batch in _read_slice(cluster, options, wanted, stored):
+                yield _decoded(batch, columns, decode)
+
+
+def _decoded(batch: Any, columns: Sequence[str], decode: "ValueDecoder | None") -> Any:
+    if decode is None or "value" not in batch.schema.names:
+        return batch
+    found = dict(zip(batch.schema.names, batch.columns, strict=True)) | decode.columns(batch.column("value"))
+    return batch.from_arrays([found[name] for name in columns], names=list(columns))
 
 
 def _read_slice(cluster: Cluster, options: SourceOptions, wanted: Slice, columns: Sequence[str]) -> Iterator[Any]:

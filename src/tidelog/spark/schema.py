@@ -15,6 +15,8 @@ from pyspark.sql.types import (
 )
 
 from tidelog.spark.bounds import InvalidOption
+from tidelog.spark.options import SourceOptions
+from tidelog.spark.value_schema import value_type
 
 HEADERS: Final = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 COLUMNS: Final[dict[str, DataType]] = {
@@ -28,14 +30,19 @@ COLUMNS: Final[dict[str, DataType]] = {
 }
 
 
-def full_schema(include_headers: bool) -> StructType:
-    fields = [StructField(name, kind) for name, kind in COLUMNS.items()]
-    return StructType([*fields, StructField("headers", HEADERS)] if include_headers else fields)
+def full_schema(include_headers: bool = False, decoded: DataType | None = None) -> StructType:
+    """All columns in the order of Spark's Kafka source; `decoded` is the type of `value` if it is not left as bytes."""
+    return StructType([StructField(name, kind) for name, kind in _columns(include_headers, decoded).items()])
 
 
-def check_schema(schema: StructType) -> list[str]:
+def _columns(include_headers: bool, decoded: DataType | None) -> dict[str, DataType]:
+    found = COLUMNS | ({"headers": HEADERS} if include_headers else {})
+    return found if decoded is None else found | {"value": decoded, "_error": StringType(), "_raw": BinaryType()}
+
+
+def check_schema(schema: StructType, options: SourceOptions) -> list[str]:
     """The columns a user's own schema asks for; fewer columns are decoded and sent, which is much faster."""
-    known = COLUMNS | {"headers": HEADERS}
+    known = _columns(True, value_type(options.value_format, options.value_schema))
     for field in schema.fields:
         if field.name not in known:
             raise InvalidOption(f"the tidelog source has no column {field.name}; it has {', '.join(known)}")

@@ -9,8 +9,9 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from tidelog.spark.options import parse_options
+from tidelog.spark.options import parse_columns, parse_options
 from tidelog.spark.schema import full_schema
+from tidelog.spark.value_schema import value_type
 
 
 class TidelogDataSource(DataSource):
@@ -19,7 +20,8 @@ class TidelogDataSource(DataSource):
         return "tidelog"
 
     def schema(self) -> StructType:
-        return full_schema(self.options.get("includeHeaders", "false").lower() == "true")
+        columns = parse_columns(self.options)
+        return full_schema(columns.include_headers, value_type(columns.value_format, columns.value_schema))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from tidelog.spark.batch import TidelogBatchReader

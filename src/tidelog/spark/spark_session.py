@@ -4,11 +4,14 @@ The data source itself needs no session of ours: PySpark finds it by the module 
 
 import os
 import sys
+import threading
 from typing import Any, Final
+from weakref import WeakSet
 
 from pyspark.sql import SparkSession
 
 from tidelog.spark.jvm import ensure_java
+from tidelog.spark.progress import GroupProgress
 
 MASTER: Final = "local[*]"
 SETTINGS: Final = {
@@ -25,6 +28,10 @@ _LOCAL: Final = {
     "spark.driver.host": "127.0.0.1",
     "spark.ui.showConsoleProgress": "false",
 }
+
+
+_LOCK: Final = threading.Lock()
+_LISTENED: Final[WeakSet[SparkSession]] = WeakSet()
 
 
 def session(app_name: str, master: str | None = None, **conf: Any) -> SparkSession:
@@ -48,7 +55,12 @@ def session(app_name: str, master: str | None = None, **conf: Any) -> SparkSessi
     settings = SETTINGS | (_LOCAL if chosen is not None and chosen.startswith("local") else {}) | given
     for name, value in settings.items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    spark = builder.getOrCreate()
+    with _LOCK:
+        if spark not in _LISTENED:
+            spark.streams.addListener(GroupProgress())
+            _LISTENED.add(spark)
+    return spark
 
 
 def _text(value: Any) -> str:

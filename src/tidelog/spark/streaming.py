@@ -41,7 +41,7 @@ Json = dict[str, Any]
 class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
-        self._columns = check_schema(schema)
+        self._columns = check_schema(schema, options)
         self._watch = Watch(options)
         self._losses = LossCheck(options, self._watch)
         self._target: dict[TopicPartition, Position] | None = None  # AvailableNow: nothing behind it is read
