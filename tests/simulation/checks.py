@@ -1,7 +1,7 @@
 """What must hold after every step. Each check looks only at what the step changed, so that it can be made every time."""
 
 from tests.simulation.process import Process
-from tests.simulation.state import EMPTY, State, fold
+from tests.simulation.state import EMPTY, FoldMachine, State, fold
 from tidelog.consensus.control import decode_voters
 from tidelog.consensus.entries import VOTERS, Entry
 from tidelog.consensus.replica import LEADER
@@ -60,29 +60,28 @@ class Checks:
     def after(self, process: Process) -> None:
         raft = process.raft
         machine = process.machine
-        if machine.loaded:
-            for state in machine.loaded:
-                require(
-                    self.states.get(state.end_offset) == state,
-                    f"state machine: {process.id} loaded a snapshot of {state.end_offset} that is not that state",
-                )
-            machine.loaded.clear()
-        for entry in machine.applied:
-            self._applied(process, entry)
-        machine.applied.clear()
-        require(
-            machine.state.end_offset in (raft.applied, 0),
-            f"state machine: {process.id} is at {machine.state.end_offset}, raft at {raft.applied}",
-        )
-        known = self.states.get(machine.state.end_offset)
-        require(
-            known == machine.state,
-            f"state machine: {process.id} differs from the others after {machine.state.end_offset}",
-        )
-        require(raft.commit >= process.commit, f"commit of {process.id} went from {process.commit} to {raft.commit}")
+        if machine.loaded or machine.applied:
+            self._state_moved(process, machine)
+        if raft.commit < process.commit:
+            raise Violation(f"commit of {process.id} went from {process.commit} to {raft.commit}")
         if raft.role == LEADER:
             self._leader(process)
         process.commit = raft.commit
+
+    def _state_moved(self, process: Process, machine: FoldMachine) -> None:
+        for state in machine.loaded:
+            require(
+                self.states.get(state.end_offset) == state,
+                f"state machine: {process.id} loaded a snapshot of {state.end_offset} that is not that state",
+            )
+        machine.loaded.clear()
+        for entry in machine.applied:
+            self._applied(process, entry)
+        machine.applied.clear()
+        end = machine.state.end_offset
+        require(end == process.raft.applied, f"state machine: {process.id} is at {end}, not {process.raft.applied}")
+        same = self.states.get(end) == machine.state
+        require(same, f"state machine: {process.id} differs from the others after {end}")
 
     def _applied(self, process: Process, entry: Entry) -> None:
         if entry.offset == self.history_end:
@@ -110,8 +109,8 @@ class Checks:
         if known is None:
             self.leaders[raft.epoch] = raft.key
             self._leader_is_complete(process)
-        else:
-            require(known == raft.key, f"election safety: {known} and {raft.key} lead epoch {raft.epoch}")
+        elif known != raft.key:
+            raise Violation(f"election safety: {known} and {raft.key} lead epoch {raft.epoch}")
         if raft.commit > process.commit:
             self._commit_is_durable(process)
 
@@ -127,12 +126,9 @@ class Checks:
         raft = process.raft
         commit = raft.commit
         epoch = raft.log.epoch_before(commit)
-        have = set()
-        for other in self.processes.values():
-            if other.driver is None or other.store.durable_end < commit:
-                continue
-            if other.raft.log.epoch_before(commit) in (epoch, None):
-                have.add(other.key)
+        disks = [each for other in self.processes.values() for each in other.lost]
+        disks += [(p.key, p.store.durable_end, p.raft) for p in self.processes.values() if p.driver is not None]
+        have = {key for key, end, each in disks if end >= commit and each.log.epoch_before(commit) in (epoch, None)}
         require(
             raft.voters.is_quorum(have),
             f"durability: {process.id} committed {commit}, but only {sorted(have)} have it on disk",

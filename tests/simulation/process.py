@@ -7,13 +7,13 @@ from sim_disk import SimDisk
 
 from tests.simulation.state import FoldMachine
 from tidelog.cluster.metadata_log import METADATA_PARTITION
-from tidelog.cluster.quorum_store import DurableSync, QuorumStore, open_log
+from tidelog.cluster.quorum_store import QuorumStore, open_log
 from tidelog.config import TopicConfig
 from tidelog.consensus.control import encode_voters
 from tidelog.consensus.driver import Driver
 from tidelog.consensus.entries import VOTERS, Entry
 from tidelog.consensus.raft import Raft
-from tidelog.consensus.ready import Sync, Write
+from tidelog.consensus.ready import Write
 from tidelog.consensus.settings import Settings
 from tidelog.consensus.voters import ReplicaKey, Voter, VoterSet
 
@@ -30,21 +30,9 @@ def directory_id(node_id: int, generation: int) -> str:
 class WatchedStore(QuorumStore):
     """Says what is really on the disk."""
 
-    written: list[tuple[Entry, int]]
-    durable_end = 0
-
-    def write(self, write: Write) -> None:
-        super().write(write)
-        self.durable_end = min(self.durable_end, self.log.end_offset)
-        if write.piece is not None and write.piece.last:
-            self.durable_end = self.log.end_offset
-
-    def complete_sync(self, sync: Sync) -> int:
-        number = super().complete_sync(sync)
-        assert isinstance(sync, DurableSync)
-        if sync.flush is not None and sync.log is self.log:
-            self.durable_end = max(self.durable_end, min(sync.flush.end_offset, self.log.end_offset))
-        return number
+    @property
+    def durable_end(self) -> int:
+        return self.log.flushed_offset
 
 
 class Process:
@@ -63,6 +51,11 @@ class Process:
         self.last_tick_scheduled = -1
         self.heard: dict[int, int] = {}
         self.commit = 0
+        self.told = ""
+        self.led_epoch = -1
+        self.lost: list[tuple[ReplicaKey, int, Raft]] = []
+        """Disks that this node had before: what they acknowledged may still be on its way."""
+        self.undisturbed_since = 0
 
     @property
     def key(self) -> ReplicaKey:
@@ -100,12 +93,11 @@ class Process:
         store.complete_sync(sync)
         log.abandon("formatted")
 
-    def start(self, now_ms: int, raft_class: type[Raft]) -> None:
+    def start(self, now_ms: int, raft_class: type[Raft], store_class: type[WatchedStore]) -> None:
         log = open_log(self.disk, DIRECTORY, METADATA_PARTITION, LOG_CONFIG, now_ms=0)
-        store = WatchedStore.open(log, self.id, new_directory_id=self.key.directory_id)
+        store = store_class.open(log, self.id, new_directory_id=self.key.directory_id)
         assert isinstance(store, WatchedStore)
         assert store.key == self.key
-        store.durable_end = store.log.end_offset
         raft = raft_class(
             store.key, store.restore(), store, settings=self.settings, dice=self.dice, now_ms=now_ms + self.clock_ahead
         )
@@ -126,6 +118,9 @@ class Process:
 
     def replace_disk(self) -> None:
         self.up = False
+        if self.driver is not None:
+            self.lost.append((self.key, self.store.durable_end, self.raft))
+            self.driver = None
         self.generation += 1
         self.disk = SimDisk()
 

@@ -1,12 +1,9 @@
 """What happens to a world: traffic and faults first, then calm, in which everything must come right."""
 
-from collections.abc import Callable
-
 from tests.simulation.checks import Violation, require
 from tests.simulation.network import CLEAR, Weather
 from tests.simulation.process import Process
 from tests.simulation.world import ELECTION_MS, World
-from tidelog.consensus.raft import Raft
 from tidelog.consensus.replica import LEADER
 from tidelog.errors import KafkaError
 
@@ -15,10 +12,12 @@ CALM_MS = 40 * ELECTION_MS
 
 
 class Scenario:
-    def __init__(self, seed: int, raft_class: type[Raft] = Raft, log: Callable[[str], None] | None = None) -> None:
-        self.world = World(seed, raft_class, log)
-        self.dice = self.world.dice
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.dice = world.dice
         self._storm = True
+        self._writing = True
+        self._operating = True
         self._lost_keys: set[object] = set()
 
     def run(self) -> World:
@@ -38,6 +37,8 @@ class Scenario:
     # -- traffic ---------------------------------------------------------------------------------------------------
 
     def _client(self) -> None:
+        if not self._writing:
+            return
         world = self.world
         alive = [process for process in world.processes.values() if process.alive]
         if alive:
@@ -53,6 +54,8 @@ class Scenario:
 
     def _operator(self) -> None:
         """Adds, removes and replaces voters, and moves leadership."""
+        if not self._operating:
+            return
         world = self.world
         leader = world.leader()
         if leader is not None and leader.alive:
@@ -143,11 +146,14 @@ class Scenario:
 
         def resume() -> None:
             process.paused = False
+            process.undisturbed_since = self.world.now
 
         self.world.at(int(self.dice.random() * 1500), resume)
 
     def _jump(self) -> None:
-        self._some().clock_ahead += int(self.dice.random() * 5000)
+        process = self._some()
+        process.clock_ahead += int(self.dice.random() * 5000)
+        process.undisturbed_since = self.world.now
 
     def _cut(self) -> None:
         ids = list(self.world.processes)
@@ -187,10 +193,12 @@ class Scenario:
             return
         process = self._some()
         world.say(f"{process.id} gets a new disk")
-        self._lost_keys.add(process.key)
+        lost = process.key
         if process.up:
             world.crash(process)
         process.replace_disk()
+        if process.key != lost:
+            self._lost_keys.add(lost)
         self._restart_later(process)
 
     # -- calm ------------------------------------------------------------------------------------------------------
@@ -220,13 +228,11 @@ class Scenario:
             lost = any(key in self._lost_keys for key in leader.raft.voters.keys)
             if marker is None and not lost:
                 marker = world.propose(leader)
-            elif marker is not None and all(p.raft.applied > marker.offset for p in world.processes.values()):
-                if world.checks.states[marker.offset] is None or (marker.offset, marker.epoch) not in {
-                    (each.offset, each.epoch) for each in world.checks.history[-400:]
-                }:
-                    marker = None
-                    continue
-                return
+            elif marker is not None and all(p.up and p.raft.applied > marker.offset for p in world.processes.values()):
+                committed = {(entry.offset, entry.epoch) for entry in world.checks.history}
+                if marker in committed:
+                    return
+                marker = None  # its leader was unseated
         positions = {p.id: (p.raft.role, p.raft.epoch, p.raft.applied) for p in world.processes.values()}
         raise Violation(f"liveness: no progress after {CALM_MS} ms of calm: {positions}")
 
@@ -236,7 +242,8 @@ class Scenario:
         leader = world.leader()
         if leader is None or len(leader.raft.voters) < 3:
             return
-        self._operator = lambda: None  # type: ignore[method-assign]
+        self._operating = False
+        self._writing = self.dice.random() < 0.5  # without writes its log is as good as the leader's
         world.run_until(world.now + 4 * ELECTION_MS)
         leader = world.leader()
         if leader is None or len(leader.raft.voters) < 3 or leader.raft._transfer is not None:

@@ -9,7 +9,7 @@ from sim_disk import PowerLost
 
 from tests.simulation.checks import Checks, Violation, require
 from tests.simulation.network import Network
-from tests.simulation.process import Process
+from tests.simulation.process import Process, WatchedStore
 from tests.simulation.state import value_batch
 from tidelog.consensus.driver import SnapshotJob
 from tidelog.consensus.entries import Entry
@@ -49,7 +49,14 @@ class Plan(NamedTuple):
 
 
 class World:
-    def __init__(self, seed: int, raft_class: type[Raft] = Raft, log: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self,
+        seed: int,
+        raft_class: type[Raft] = Raft,
+        store_class: type[WatchedStore] = WatchedStore,
+        process_class: type[Process] = Process,
+        log: Callable[[str], None] | None = None,
+    ) -> None:
         self.seed = seed
         self.dice = Random(seed)
         self.plan = Plan.roll(self.dice)
@@ -57,6 +64,7 @@ class World:
         self.steps = 0
         self.network = Network(Random(self.dice.random()))
         self._raft_class = raft_class
+        self._store_class = store_class
         self._log = log
         self._queue: list[tuple[int, int, Callable[[], None]]] = []
         self._sequence = 0
@@ -72,7 +80,7 @@ class World:
             cache_bytes=self.plan.cache_bytes,
         )
         self.processes = {
-            node_id: Process(node_id, Random(self.dice.random()), settings, self.plan.snapshot_bytes)
+            node_id: process_class(node_id, Random(self.dice.random()), settings, self.plan.snapshot_bytes)
             for node_id in range(1, self.plan.voters + self.plan.observers + 1)
         }
         self.checks = Checks(self.processes)
@@ -111,7 +119,7 @@ class World:
 
     def start(self, process: Process) -> None:
         try:
-            process.start(self.now, self._raft_class)
+            process.start(self.now, self._raft_class, self._store_class)
         except (PowerLost, OSError) as error:
             self.say(f"{process.id} dies while it starts: {error!r}")
             self.crash(process)
@@ -153,7 +161,6 @@ class World:
     def _turn(self, process: Process) -> None:
         driver = process.driver
         assert driver is not None
-        role, epoch = driver.raft.role, driver.raft.epoch
         writes = _Writes(process)
         process.store.write = writes  # type: ignore[method-assign]
         turn = driver.turn()
@@ -161,8 +168,8 @@ class World:
             self.checks.appended(process, entries)
         applied = list(process.machine.applied)
         self.checks.after(process)
-        if self._log is not None and (role, epoch) != (driver.raft.role, driver.raft.epoch):
-            self.say(f"{process.id} is {driver.raft.role} in epoch {driver.raft.epoch}")
+        if self._log is not None:
+            self._tell(process)
         self._answer(process, applied)
         for grant in turn.reads:
             self.checks.read(process, grant.context)  # type: ignore[arg-type]
@@ -172,6 +179,13 @@ class World:
             self._sync_later(process, turn.sync)
         if turn.snapshot is not None:
             self._snapshot_later(process, turn.snapshot)
+
+    def _tell(self, process: Process) -> None:
+        raft = process.raft
+        line = f"{process.id} is {raft.role} in epoch {raft.epoch}, voters {sorted(v.id for v in raft.voters)}"
+        if line != process.told:
+            process.told = line
+            self.say(f"{line}, log {raft.log.start}..{raft.log.end}, commit {raft.commit}")
 
     def _answer(self, process: Process, applied: list[Entry]) -> None:
         """A leader that applies what it proposed acknowledges it."""
@@ -222,18 +236,15 @@ class World:
             self._schedule_tick(process)
 
     def _check_quorum(self, process: Process) -> None:
+        """A leader that hears from no majority steps down; one that just woke up gets a moment to listen."""
         raft = process.raft
-        if raft.role == LEADER and self.now - self.checks_since(process) > 3 * ELECTION_MS:
+        if process.led_epoch != raft.epoch or raft.role != LEADER:
+            process.led_epoch = raft.epoch
+            process.undisturbed_since = self.now
+        if raft.role == LEADER and self.now - process.undisturbed_since > 3 * ELECTION_MS:
             oldest = self.now - 3 * ELECTION_MS
             heard = [key for key in raft.voters.keys if key == raft.key or process.heard.get(key.id, 0) > oldest]
-            require(raft.voters.is_quorum(heard), f"{process.id} still leads, and hears only {heard}")
-
-    def checks_since(self, process: Process) -> int:
-        """Since when this process has led without a break, as far as the world noticed."""
-        led = getattr(process, "led", (-1, 0))
-        if led[0] != process.raft.epoch:
-            process.led = led = (process.raft.epoch, self.now)  # type: ignore[attr-defined]
-        return led[1]
+            require(raft.voters.is_quorum(heard), f"check quorum: {process.id} still leads, and hears only {heard}")
 
     def _sync_later(self, process: Process, sync: Sync) -> None:
         boots = process.boots

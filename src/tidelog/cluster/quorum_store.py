@@ -4,7 +4,8 @@ A metadata log that was written before there was a quorum is one of epoch 0, and
 
 What a crash may interrupt, and what opening makes of it: a snapshot that arrives is put in its place before the log it
 replaces is removed, so a log that doesn't fit the newest snapshot is the one to be removed. A log is cut and the cut
-synced before anything is appended there, so what a torn write leaves is never mistaken for damage.
+synced before anything is appended there. A log that ends before the recovery point in `quorum-state` has lost what was
+promised, and is refused; behind it, what does not match its checksum is taken for a torn write.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +15,7 @@ from typing import Final
 from tidelog.config import TopicConfig
 from tidelog.consensus.control import KIND_OF_TYPE, TYPE_OF_KIND, build_control, decode_voters, read_control
 from tidelog.consensus.entries import DATA, NO_EPOCH, VOTERS, Entry, HardState, SnapshotId
-from tidelog.consensus.hard_state_file import HOW_TO_REJOIN, QUORUM_STATE, decode_state, encode_state
+from tidelog.consensus.hard_state_file import HOW_TO_REJOIN, QUORUM_STATE, StoredState, decode_state, encode_state
 from tidelog.consensus.ready import Restored, SnapshotPiece, Sync, Write
 from tidelog.consensus.snapshot_file import NO_TIMESTAMP, decode_snapshot, encode_snapshot, file_name, parse_file_name
 from tidelog.consensus.voters import ReplicaKey, VoterSet
@@ -29,6 +30,8 @@ from tidelog.wire.record_batch import CONTROL, crc_of, iter_batches, patch
 _ARRIVING: Final = "arriving.checkpoint.part"
 _QUARANTINED: Final = ".corrupt-"  # in the name of what a recovery cut off and kept
 _SCAN_BYTES: Final = 4 << 20
+_RECOVERY_POINT_EVERY: Final = 1000
+"""Offsets until it is noted anew how far the log must reach. It is also noted with each change of epoch or vote."""
 
 
 class DurableSync:
@@ -50,14 +53,16 @@ class DurableSync:
 class QuorumStore:
     """Open one with `QuorumStore.open`. Not to be used again after any of its methods raised OSError or KafkaError."""
 
-    def __init__(self, log: Log, key: ReplicaKey, hard_state: HardState, shortened: Callable[[Log], None]) -> None:
+    def __init__(self, log: Log, key: ReplicaKey, state: StoredState, replaced: Callable[[Log], None]) -> None:
         self.key = key
-        self._shortened = shortened
+        self._replaced = replaced
         self.log = log
         self._disk = log.disk
         self._directory = log.directory
-        self._hard_state = hard_state
-        self._pending_state: HardState | None = None
+        self._hard_state = state.hard_state
+        self._recovery_point = state.recovery_point
+        self._state_changed = False
+        self._commit = 0
         self._number = 0
         self._synced = 0
         self._part: File | None = None
@@ -67,28 +72,32 @@ class QuorumStore:
 
     @classmethod
     def open(
-        cls, log: Log, node_id: int, *, new_directory_id: str, shortened: Callable[[Log], None] = lambda log: None
+        cls, log: Log, node_id: int, *, new_directory_id: str, replaced: Callable[[Log], None] = lambda log: None
     ) -> "QuorumStore":
-        """`new_directory_id` becomes this replica's if the directory has none. Raises CorruptMessage where history was
-        damaged: going on with less than was promised could lose what the quorum has committed.
+        """`new_directory_id` becomes this replica's if the directory has none. `replaced(log)` is told of the log that
+        takes the place of `log` when a snapshot does.
 
-        `shortened(log)` is called when the log is another one or ends earlier than it did: a recovery point that was
-        checkpointed behind its end would make the next torn write look like damage.
+        Raises CorruptMessage where history was damaged: going on with less than was promised could lose what the quorum
+        has committed.
         """
         disk, path = log.disk, f"{log.directory}/{QUORUM_STATE}"
         kept = [name for name in disk.listdir(log.directory) if _QUARANTINED in name]
-        if kept:
-            raise CorruptMessage(f"the metadata log {log.directory} was damaged, see {kept[0]}. {HOW_TO_REJOIN}")
         if disk.exists(path):
-            directory_id, state = decode_state(disk.read_all(path), path)
-        elif log.epochs.latest > NO_EPOCH:
+            state = decode_state(disk.read_all(path), path)
+        elif kept or log.epochs.latest > NO_EPOCH:
             raise CorruptMessage(f"{path} is missing, and with it whom this node voted for. {HOW_TO_REJOIN}")
         else:
-            directory_id, state = new_directory_id, HardState()
-            disk.write_atomic(path, encode_state(directory_id, state))
-        store = cls(log, ReplicaKey(node_id, directory_id), state, shortened)
+            state = StoredState(new_directory_id, HardState(), 0)
+            disk.write_atomic(path, encode_state(state))
+        store = cls(log, ReplicaKey(node_id, state.directory_id), state, replaced)
         store._find_snapshot()
-        shortened(store.log)  # a crash may have come between a cut and this
+        if store.log.end_offset < state.recovery_point:
+            raise CorruptMessage(
+                f"the metadata log {log.directory} ends at {log.end_offset}, but was durable up to "
+                f"{state.recovery_point}. {HOW_TO_REJOIN}"
+            )
+        for name in kept:
+            disk.remove(f"{log.directory}/{name}")  # torn writes that nobody was told of
         return store
 
     # -- what is there ---------------------------------------------------------------------------------------------
@@ -131,9 +140,10 @@ class QuorumStore:
         ]
         epochs = [(epoch, max(start, log.start_offset)) for epoch, start in log.epochs.entries]
         state = self._hard_state
-        if log.epochs.latest > state.epoch:
-            # Entries of that epoch survived unsynced. Nothing was promised in it, so no vote was given.
-            state = HardState(log.epochs.latest)
+        latest = max(log.epochs.latest, NO_EPOCH if self._snapshot is None else self._snapshot.epoch)
+        if latest > state.epoch:
+            # Something of that epoch survived, and not that it began. Nothing was promised in it, so no vote was given.
+            state = HardState(latest)
         return Restored(
             state,
             self._snapshot,
@@ -170,31 +180,53 @@ class QuorumStore:
     def write(self, write: Write) -> None:
         invariant(write.number == self._number + 1, f"write {write.number} after {self._number}")
         if write.hard_state is not None:
-            self._hard_state = self._pending_state = write.hard_state
+            self._hard_state = write.hard_state
+            self._state_changed = True
         if write.piece is not None:
             self._take_piece(write.piece)
         if write.truncate_to is not None:
             self._truncate(write.truncate_to)
         if write.entries:
-            self.log.append_as_follower(b"".join(map(_batch_of, write.entries)))
+            self._append(list(map(_batch_of, write.entries)))
         self._number = write.number
+        self._commit = write.commit
+
+    def _append(self, batches: list[bytearray]) -> None:
+        log = self.log
+        room = log.config.segment_bytes - log.active_segment.size
+        if sum(map(len, batches)) <= room:
+            log.append_as_follower(b"".join(batches))
+            return
+        for batch in batches:
+            if log.active_segment.size + len(batch) > log.config.segment_bytes:
+                self._roll()
+            log.append_as_follower(batch)
+
+    def _roll(self) -> None:
+        """A crash that keeps bytes of the new segment and not the end of the old would look like damage."""
+        self.log.flush()
+        self.log.roll(0)
 
     def _truncate(self, offset: int) -> None:
         self.log.truncate_to(offset)
         invariant(self.log.end_offset == offset, f"no entry begins at {offset}")
         self.log.flush()
-        self._shortened(self.log)
 
     def begin_sync(self) -> DurableSync | None:
         if self._number == self._synced:
             return None
-        state = self._pending_state
-        self._pending_state = None
-        content = None if state is None else (f"{self._directory}/{QUORUM_STATE}", self._encode(state))
+        # What is committed is never cut off, so a log that ends before it has lost something.
+        kept = max(self._recovery_point, min(self._commit, self.log.flushed_offset))
+        content = None
+        if self._state_changed or kept - self._recovery_point >= _RECOVERY_POINT_EVERY:
+            self._state_changed = False
+            self._recovery_point = kept
+            content = self._state_file()
         return DurableSync(self._number, self._disk, content, self.log, self.log.begin_flush())
 
-    def _encode(self, state: HardState) -> bytes:
-        return encode_state(self.key.directory_id, state)
+    def _state_file(self) -> tuple[str, bytes]:
+        state = StoredState(self.key.directory_id, self._hard_state, self._recovery_point)
+        return f"{self._directory}/{QUORUM_STATE}", encode_state(state)
 
     def complete_sync(self, sync: Sync) -> int:
         invariant(isinstance(sync, DurableSync), "a sync of another store")
@@ -232,7 +264,7 @@ class QuorumStore:
         if keep_from > self.log.start_offset:
             self.log.advance_start_offset(keep_from)
             delete_segments(self.log.expire(0, self.log.end_offset))
-        self.log.roll(0)  # so that what is before can go as a whole, the next time
+        self._roll()  # so that what is before can go as a whole, the next time
         return self.log.start_offset
 
     def _path(self, snapshot: SnapshotId) -> str:
@@ -271,7 +303,7 @@ class QuorumStore:
         self._disk.sync_dir(self._directory)
         self.log = Log.create(self._disk, self._directory, old.partition, old.config, now_ms=0, start_offset=offset)
         self.log.flush()
-        self._shortened(self.log)
+        self._replaced(self.log)
 
 
 def open_log(

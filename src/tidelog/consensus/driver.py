@@ -69,7 +69,7 @@ class Driver:
         messages: list[AnyMessage] = []
         reads: list[ReadGrant] = []
         refused: list[object] = []
-        while ready := self.raft.ready():
+        while (ready := self.raft.ready()) is not None:
             if ready.write is not None:
                 self.store.write(ready.write)
             messages += ready.messages
@@ -93,7 +93,11 @@ class Driver:
     def _begin_snapshot(self) -> SnapshotJob | None:
         raft = self.raft
         end = raft.applied
-        if self._snapshotting or not (self._snapshot_wanted or self._applied_bytes >= self._snapshot_bytes):
+        if (
+            self._snapshotting
+            or raft.installing
+            or not (self._snapshot_wanted or self._applied_bytes >= self._snapshot_bytes)
+        ):
             return None
         if raft.snapshot is not None and raft.snapshot.end_offset >= end:
             self._snapshot_wanted = False
@@ -109,5 +113,5 @@ class Driver:
     def snapshot_saved(self, job: SnapshotJob) -> None:
         self._snapshotting = False
         snapshot = self.raft.snapshot
-        if snapshot is None or job.snapshot > snapshot:
+        if not self.raft.installing and (snapshot is None or job.snapshot > snapshot):
             self.raft.snapshot_saved(job.snapshot, self.store.forget_before(job.snapshot))

@@ -42,7 +42,8 @@ class Following(Electing):
     _installing: Installing | None = None
 
     def _follow(self, leader: ReplicaKey, round: int) -> None:
-        invariant(self.role != LEADER, f"two leaders in epoch {self.epoch}: {self.key} and {leader}")
+        if self.role == LEADER:
+            invariant(False, f"two leaders in epoch {self.epoch}: {self.key} and {leader}")
         if self.leader != leader or self.role != FOLLOWER:
             self._become_follower(self.epoch, leader)
             self._matched = 0
@@ -149,6 +150,11 @@ class Following(Electing):
                     self.epoch, self.key, message.sender, message.snapshot, here.position, self._heard_round
                 )
             )
+
+    @property
+    def installing(self) -> bool:
+        """The store has a snapshot of another replica in place of the log that is still in use here."""
+        return self._installing is not None
 
     def _has_state_of(self, snapshot: SnapshotId) -> bool:
         """Then what follows it in our log stays: some of it may have been acknowledged."""

@@ -1,9 +1,9 @@
-"""`quorum-state`: epoch and vote, in Kafka's field names, and the id of this disk.
+"""`quorum-state`: epoch and vote, in Kafka's field names, the id of this disk, and how far its log must reach.
 
 The id lives beside the log it vouches for: whoever removes the one removes the other, and comes back as a stranger.
 """
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 from crc32c import crc32c
@@ -20,21 +20,33 @@ class QuorumState(msgspec.Struct, rename="camel", kw_only=True):
     voted_id: int = NOBODY
     voted_directory_id: str = ""
     directory_id: str
+    recovery_point: int
     data_version: int = msgspec.field(name="data_version", default=1)
     checksum: int = 0
 
 
-def encode_state(directory_id: str, state: HardState) -> bytes:
-    voted = state.voted_for or ReplicaKey(NOBODY, "")
+class StoredState(NamedTuple):
+    directory_id: str
+    hard_state: HardState
+    recovery_point: int
+    """Durable and committed when this was written: a log that ends before it is not what it was."""
+
+
+def encode_state(state: StoredState) -> bytes:
+    voted = state.hard_state.voted_for or ReplicaKey(NOBODY, "")
     content = QuorumState(
-        leader_epoch=state.epoch, voted_id=voted.id, voted_directory_id=voted.directory_id, directory_id=directory_id
+        leader_epoch=state.hard_state.epoch,
+        voted_id=voted.id,
+        voted_directory_id=voted.directory_id,
+        directory_id=state.directory_id,
+        recovery_point=state.recovery_point,
     )
     content.checksum = _checksum(content)
     return msgspec.json.encode(content)
 
 
-def decode_state(data: bytes, path: str) -> tuple[str, HardState]:
-    """Directory id and state. Raises CorruptMessage: a replica that guesses whom it voted for may vote twice."""
+def decode_state(data: bytes, path: str) -> StoredState:
+    """Raises CorruptMessage: a replica that guesses whom it voted for may vote twice."""
     try:
         content = msgspec.json.decode(data, type=QuorumState)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -42,7 +54,7 @@ def decode_state(data: bytes, path: str) -> tuple[str, HardState]:
     if content.checksum != _checksum(content):
         raise CorruptMessage(f"{path} does not match its checksum. {HOW_TO_REJOIN}")
     voted = None if content.voted_id == NOBODY else ReplicaKey(content.voted_id, content.voted_directory_id)
-    return content.directory_id, HardState(content.leader_epoch, voted)
+    return StoredState(content.directory_id, HardState(content.leader_epoch, voted), content.recovery_point)
 
 
 HOW_TO_REJOIN: Final = (
@@ -51,5 +63,5 @@ HOW_TO_REJOIN: Final = (
 
 
 def _checksum(content: QuorumState) -> int:
-    fields = (content.leader_epoch, content.voted_id, content.voted_directory_id, content.directory_id)
-    return crc32c(msgspec.json.encode(fields))
+    everything_else = msgspec.structs.replace(content, checksum=0)
+    return crc32c(msgspec.json.encode(everything_else))

@@ -42,6 +42,8 @@ class Leading(Following):
     _heartbeat_at = 0
     _ticked_ms = 0
     _snapshot_wanted = False
+    _flushed = (0, 0)
+    """Where log and commit ended when everybody was last told of them."""
 
     def _become_leader(self) -> None:
         super()._become_leader()
@@ -108,6 +110,8 @@ class Leading(Following):
         self._round += 1
         for progress in self._progress.values():
             progress.waiting = False
+            if progress.state == REPLICATE and self.log.epoch_before(progress.next) is None:
+                progress.probe(progress.match)  # what it may have lost on the way is gone here: it needs a snapshot
             if progress.state != PROBE:  # a probe is a heartbeat
                 self._beat(progress)
             self._replicate(progress)
@@ -177,6 +181,9 @@ class Leading(Following):
 
     def _flush_leader(self) -> None:
         """Before a `Ready` leaves: one message carries all that was asked for since the last."""
+        if self._flushed == (self.log.end, self.commit) and not self._round_wanted:
+            return
+        self._flushed = (self.log.end, self.commit)
         if self._round_wanted:
             self._round_wanted = False
             self._round += 1
@@ -199,7 +206,8 @@ class Leading(Following):
             self._on_rejection(progress, message)
             progress.heard(self._now, self.log.end, message.round)
         elif progress.snapshot is None or message.match >= progress.snapshot.end_offset:
-            invariant(message.match <= self.log.end, f"{message.sender} has {message.match}, we have {self.log.end}")
+            if message.match > self.log.end:
+                invariant(False, f"{message.sender} has {message.match}, we have {self.log.end}")
             moved = progress.advance(message.match, message.round)
             progress.heard(self._now, self.log.end, message.round)
             if moved:
@@ -318,7 +326,7 @@ class Leading(Following):
         elif message.sender not in self._progress:
             observers = len(self._progress) - len(self.voters) + 1
             if observers < self.settings.observers_max:
-                progress = Progress(message.sender, min(message.end_offset, self.log.end), self._now)
+                progress = Progress(message.sender, self.log.end, self._now)
                 progress.end_offset = message.end_offset
                 self._progress[message.sender] = progress
                 self._replicate(progress)

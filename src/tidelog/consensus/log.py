@@ -69,8 +69,8 @@ class ReplicatedLog:
     # -- change ----------------------------------------------------------------------------------------------------
 
     def append(self, entry: Entry) -> None:
-        invariant(entry.offset == self.end, f"entry {entry.offset} appended at {self.end}")
-        invariant(entry.epoch >= self.last_epoch, f"epoch {entry.epoch} appended after {self.last_epoch}")
+        if entry.offset != self.end or entry.epoch < self.last_epoch:
+            invariant(False, f"{entry.offset} of epoch {entry.epoch} appended at {self.end}, after {self.last_epoch}")
         if not self._epochs or entry.epoch != self._epochs[-1]:
             self._epochs.append(entry.epoch)
             self._starts.append(entry.offset)
@@ -141,12 +141,16 @@ class ReplicatedLog:
             return ()
         if self._bases and offset >= self._bases[0]:
             slot = bisect_left(self._bases, offset)
-            invariant(self._bases[slot] == offset, f"no entry begins at {offset}")
+            if self._bases[slot] != offset:
+                invariant(False, f"no entry begins at {offset}")
             found: Sequence[Entry] = self._cache
         else:
+            if self._bases:
+                upper = min(upper, self._bases[0])  # behind that the store may still have what was truncated
             found = self._reader.read(offset, max_bytes)
             slot = 0
-            invariant(bool(found) and found[0].offset == offset, f"the store has no entry at {offset}")
+            if not found or found[0].offset != offset:
+                invariant(False, f"the store has no entry at {offset}")
         taken = 0
         stop = slot
         while stop < len(found) and found[stop].end <= upper:

@@ -121,9 +121,20 @@ class Raft(Leading):
         if self._settle_epoch(message):
             self._handlers[type(message)](message)  # type: ignore[operator]
 
-    def ready(self) -> Ready:
+    def ready(self) -> Ready | None:
+        """None once there is nothing more to do."""
         if self.role == LEADER:
             self._flush_leader()
+        if not (self._outbox or self._applied < self.commit or self._reads or self._wants_write() or self._rest()):
+            return None
+        ready = self._take_ready()
+        return ready if any(ready) else None
+
+    def _rest(self) -> bool:
+        """What is seldom there."""
+        return self._load is not None or bool(self._refused_reads) or self._snapshot_wanted
+
+    def _take_ready(self) -> Ready:
         committed = self._take_committed()
         reads = self._take_reads()
         write = self._take_write()

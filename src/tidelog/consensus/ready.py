@@ -29,13 +29,15 @@ class SnapshotPiece(NamedTuple):
 
 
 class Write(NamedTuple):
-    """Carried out in the order of its fields."""
+    """Carried out in the order of its fields, except that `commit` asks for nothing."""
 
     number: int
     hard_state: HardState | None = None
     piece: SnapshotPiece | None = None
     truncate_to: int | None = None
     entries: tuple[Entry, ...] = ()
+    commit: int = 0
+    """What this replica knows to be committed. To be remembered at leisure: it helps to notice a log that went back."""
 
 
 class ReadGrant(NamedTuple):
@@ -55,12 +57,6 @@ class Ready(NamedTuple):
     """Leadership was lost before it could be confirmed: ask the new leader."""
     snapshot_wanted: bool = False
     """A replica needs what the log no longer has, and there is no snapshot to send: take one."""
-
-    def __bool__(self) -> bool:
-        return self != _NOTHING
-
-
-_NOTHING = Ready()
 
 
 class Restored(NamedTuple):

@@ -126,13 +126,17 @@ class Replica:
         return next(voters for end, voters in reversed(self._voter_history) if end <= offset)
 
     def _set_commit(self, offset: int) -> None:
-        invariant(self.commit <= offset <= self.log.end, f"commit {offset} outside {self.commit}..{self.log.end}")
+        if not self.commit <= offset <= self.log.end:
+            invariant(False, f"commit {offset} outside {self.commit}..{self.log.end}")
         self.commit = offset
 
     # -- writes ----------------------------------------------------------------------------------------------------
 
+    def _wants_write(self) -> bool:
+        return bool(self._hard_state_changed or self._entries or self._truncate_to is not None or self._piece)
+
     def _take_write(self) -> Write | None:
-        if not (self._hard_state_changed or self._entries or self._truncate_to is not None or self._piece):
+        if not self._wants_write():
             return None
         write = Write(
             self._number,
@@ -140,6 +144,7 @@ class Replica:
             self._piece,
             self._truncate_to,
             tuple(self._entries),
+            self.commit,
         )
         self._number += 1
         self._hard_state_changed = False
