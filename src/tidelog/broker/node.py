@@ -29,6 +29,8 @@ from tidelog.broker.handlers.inspection import InspectionHandler
 from tidelog.broker.handlers.offsets import OffsetsHandler
 from tidelog.broker.handlers.produce import ProduceHandler
 from tidelog.broker.handlers.producer_ids import ProducerIdsHandler
+from tidelog.broker.handlers.quorum import QuorumHandler
+from tidelog.broker.handlers.reassignments import ReassignmentsHandler
 from tidelog.broker.handlers.topics import TopicsHandler
 from tidelog.broker.handlers.transactional_offsets import TransactionalOffsetsHandler
 from tidelog.broker.handlers.transactions import TransactionRequests, TransactionsHandler
@@ -135,7 +137,7 @@ class Node:
             )
             self.addresses = self.listeners.bind((each.host, each.port) for each in self.config.listener_addresses)
             if self.cluster is not None:
-                self.cluster.bind(self._endpoints_for_brokers())
+                self.cluster.bind(self._endpoints_for_brokers(self.cluster))
         except BaseException as error:
             # That a port is taken is no reason to scan every log at the next start.
             self.directory.close(clean=all_open and isinstance(error, OSError))
@@ -239,9 +241,15 @@ class Node:
             GroupInsightHandler(self.groups),
         )
         self.endpoints = [endpoint for handler in handlers for endpoint in handler.endpoints()]
+        if self.cluster is not None:
+            for handler in (ReassignmentsHandler(self.metadata), self._quorum_handler(self.cluster)):
+                self.endpoints += handler.endpoints()
         return self.endpoints
 
-    def _endpoints_for_brokers(self) -> list[Endpoint]:
+    def _quorum_handler(self, cluster: ClusterSide, *, for_brokers: bool = False) -> QuorumHandler:
+        return QuorumHandler(cluster.quorum, cluster.metadata, self.clock, for_brokers=for_brokers)
+
+    def _endpoints_for_brokers(self, cluster: ClusterSide) -> list[Endpoint]:
         """What other brokers may ask besides what is only theirs to ask."""
         sessions = FetchSessions(0, Random(0))
         requests = TransactionRequests(self.transactions.coordinator, self.producer_ids)
@@ -257,6 +265,7 @@ class Node:
             ),
             OffsetsHandler(self.partitions, for_brokers=True),
             TransactionsHandler(requests, self.groups.coordinator, self.metadata, self.markers),
+            self._quorum_handler(cluster, for_brokers=True),
         )
         return [endpoint for handler in handlers for endpoint in handler.endpoints()]
 

@@ -4,7 +4,7 @@ Names are Kafka's in snake_case. Where Kafka uses one name for structs of differ
 of its message.
 """
 
-from tidelog.wire.messages import admin, configs, data, groups, offsets, peers, transactions
+from tidelog.wire.messages import admin, clusters, configs, data, groups, offsets, peers, transactions
 from tidelog.wire.schema import API
 
-__all__ = ["API", "admin", "configs", "data", "groups", "offsets", "peers", "transactions"]
+__all__ = ["API", "admin", "clusters", "configs", "data", "groups", "offsets", "peers", "transactions"]
