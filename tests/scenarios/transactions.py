@@ -257,8 +257,8 @@ def read_committed(
             while waiting and waiting[0][0] <= header.last_offset:
                 ignored.add(waiting.pop(0)[1])
             if header.attributes & CONTROL:
-                (marker,) = iter_records(batch)
-                if (marker.key or b"")[2:4] == b"\x00\x00":
+                # Compaction leaves a marker without its record, to keep the producer's epoch.
+                if any((marker.key or b"")[2:4] == b"\x00\x00" for marker in iter_records(batch)):
                     ignored.discard(header.producer_id)
             elif not (header.attributes & TRANSACTIONAL and header.producer_id in ignored):
                 found += [bytes(record.value or b"") for record in iter_records(batch) if record.offset >= at]
