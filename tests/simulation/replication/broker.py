@@ -300,6 +300,7 @@ class Broker:
             if parting is not None:
                 return Answer(parting=parting)
             replica.follower_fetched(node, wish.fetch_offset, broker_epoch, self.world.now)
+            self.world.checks.believed(self)
             piece = replica.read_as_follower(wish.fetch_offset, self.dice.choice([1, 300, 5000]), min_one=True)
             return Answer(piece.file.read(piece.position, piece.length), replica.high_watermark, log.start_offset)
         except OffsetOutOfRange:

@@ -1,4 +1,4 @@
-"""A partition moves: first the new ones catch up, then the old ones go. At any moment it may be cancelled or changed."""
+"""A partition moves: first the new ones catch up, then the old ones go. It may be cancelled or changed meanwhile."""
 
 import pytest
 from pictures import TOPIC_ID, only, picture
