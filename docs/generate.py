@@ -18,7 +18,7 @@ from typer.main import get_command
 from tidelog.broker.node import Node
 from tidelog.broker.requests import Endpoint
 from tidelog.cli.app import app
-from tidelog.config import BROKER_SETTINGS, TOPIC_SETTINGS, Setting, load, render
+from tidelog.config import BROKER_SETTINGS, GROUP_SETTINGS, TOPIC_SETTINGS, Setting, load, render
 from tidelog.wire.messages import API
 
 REFERENCE = Path(__file__).parent / "reference"
@@ -51,6 +51,15 @@ def settings() -> str:
             "| setting | default | valid | meaning |",
             "|---|---|---|---|",
             *(_row(each, f" Broker: {_names(each.inherits)}.") for each in TOPIC_SETTINGS.values()),
+            "",
+            "## Group",
+            "",
+            "Of groups of the consumer protocol (KIP-848), by `tidelog config set NAME=VALUE --group GROUP`; what",
+            "a group does not say, the broker decides.",
+            "",
+            "| setting | default | valid | meaning |",
+            "|---|---|---|---|",
+            *(_row(each, f" Broker: {_names(each.inherits)}.") for each in GROUP_SETTINGS.values()),
             "",
         ]
     )

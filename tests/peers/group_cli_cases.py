@@ -15,6 +15,7 @@ from tests.peers.cli_cases import Cli, CliCases
 from tests.peers.group_workers import Worker, commit, now_ms, steady_arrivals, until, write
 
 PROTOCOLS = ["classic", "consumer"]
+STATIC = "broker's server.properties, environment or flag"
 HOUR_MS = 3_600_000
 
 
@@ -109,6 +110,19 @@ class GroupCliCases:
             assert told["assignor"] == ("range" if protocol == "classic" else "uniform")
             assert {each["client_id"] for each in told["partitions"]} == {"till"}
         until(lambda: cli("group", "members", group).out == f"{group} has no members\n")
+
+    def test_a_group_with_settings_of_its_own(self, cli: Cli, group: str) -> None:
+        name = "consumer.session.timeout.ms"
+        assert cli("config", "get", name, "--group", group).out == "45000\n"
+        changed = cli("config", "set", f"{name}=50000", "--group", group)
+        assert changed.out == f"{group}: {name} = 50000  (group)\n"
+        told = cli("config", "list", "--group", group, "-o", "json").json
+        assert told[name] == {"value": "50000", "source": "group"}
+        assert told["consumer.heartbeat.interval.ms"]["source"] in ("default", STATIC)
+        for refused in (f"{name}=1000", f"{name}=999999999", f"{name}=soon", "consumer.nonsense=1"):
+            assert cli("config", "set", refused, "--group", group).code == 1, refused
+        assert cli("config", "get", name, "--group", group).out == "50000\n"
+        assert cli("config", "unset", name, "--group", group).out == f"{group}: {name} = 45000  (default)\n"
 
     def test_watching_lag_shows_the_trend_and_ends_with_ctrl_c(self, bootstrap: str, topic: str, read: str) -> None:
         command = [sys.executable, "-m", "tidelog", "group", "lag", read, "--watch", "--every", "0.6", "-o", "json"]

@@ -80,7 +80,8 @@ def test_what_must_not_be_set(connection: Connection) -> None:
         (kit.TOPIC, "absent", {"retention.ms": "1"}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "absent"),
         (kit.BROKER, "7", {"node.id": "8"}, ErrorCode.INVALID_CONFIG, "restart"),
         (kit.BROKER, "8", {"log.retention.ms": "1"}, ErrorCode.INVALID_REQUEST, "broker 7"),
-        (32, "group", {"x": "1"}, ErrorCode.INVALID_REQUEST, "type 32"),
+        (32, "group", {"x": "1"}, ErrorCode.INVALID_CONFIG, "unknown group setting x"),
+        (16, "metrics", {"x": "1"}, ErrorCode.INVALID_REQUEST, "type 16"),
     ]
     for kind, name, changes, code, says in refused:
         answer = kit.alter_config(connection, kind, name, changes)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tidelog.config import BROKER_SETTINGS, TOPIC_SETTINGS
+from tidelog.config import BROKER_SETTINGS, GROUP_SETTINGS, TOPIC_SETTINGS
 
 from .test_starting import free_port
 
@@ -105,7 +105,7 @@ def test_every_link_leads_somewhere() -> None:
 
 
 def test_every_setting_named_exists() -> None:
-    known = {*BROKER_SETTINGS, *TOPIC_SETTINGS}
+    known = {*BROKER_SETTINGS, *TOPIC_SETTINGS, *GROUP_SETTINGS}
     rooms = "log|message|retention|flush|file|compression|node|cluster|max|min"
     for page in [*PAGES, ROOT / "CHANGELOG.md"]:
         for name in re.findall(rf"`((?:{rooms})\.[a-z.]+)", page.read_text()):

@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 import tidelog
 from tidelog.config import (
     BROKER_SETTINGS,
+    GROUP_SETTINGS,
     TOPIC_SETTINGS,
     BrokerConfig,
     ConfigType,
+    GroupConfig,
     Listener,
     Source,
     TopicConfig,
@@ -133,7 +135,8 @@ class TestTables:
         assert {each.name for each in fields(BrokerConfig)} - {"given"} == {
             each.attribute for each in BROKER_SETTINGS.values()
         }
-        for setting in (*BROKER_SETTINGS.values(), *TOPIC_SETTINGS.values()):
+        assert {each.name for each in fields(GroupConfig)} == {each.attribute for each in GROUP_SETTINGS.values()}
+        for setting in (*BROKER_SETTINGS.values(), *TOPIC_SETTINGS.values(), *GROUP_SETTINGS.values()):
             assert setting.doc.endswith("."), setting.name
 
     def test_a_setting_that_nothing_reads_says_so(self) -> None:
@@ -145,7 +148,9 @@ class TestTables:
                 assert ("without effect" not in each.doc) == read, each.name
         inherited = {name for setting in TOPIC_SETTINGS.values() for name in setting.inherits}
         addresses = {"listeners": "listener_addresses", "advertised.listeners": "advertised_addresses"}
-        for setting in (BROKER_SETTINGS[name] for name in BROKER_SETTINGS.keys() - inherited):
+        bounds = {name for name in BROKER_SETTINGS if re.match(r"group\.consumer\.(min|max)\..*\.ms$", name)}
+        assert len(bounds) == 2 * len(GROUP_SETTINGS)  # of a group's own settings, read where those are
+        for setting in (BROKER_SETTINGS[name] for name in BROKER_SETTINGS.keys() - inherited - bounds):
             attribute = addresses.get(setting.name, setting.attribute)
             assert re.search(rf"\.{attribute}\b", source), setting.name
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from asyncio import AbstractEventLoop
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from random import Random
 from typing import Any, Final
 from uuid import uuid4
@@ -10,13 +10,14 @@ from uuid import uuid4
 from tidelog.broker.coordinator import Coordinator, InternalTopic
 from tidelog.broker.flusher import Flusher
 from tidelog.broker.handlers.groups import GroupCoordinator, GroupRecords
+from tidelog.broker.logs import get_logger
 from tidelog.broker.metadata import Metadata
 from tidelog.broker.partitions import Partitions
 from tidelog.clock import Clock
-from tidelog.cluster.image import MetadataImage
+from tidelog.cluster.image import GROUP_RESOURCE, MetadataImage
 from tidelog.cluster.replica import Replica
-from tidelog.config import BrokerConfig
-from tidelog.errors import KafkaError
+from tidelog.config import BrokerConfig, GroupConfig
+from tidelog.errors import InvalidConfig, KafkaError
 from tidelog.groups.consumer_groups import ConsumerGroups
 from tidelog.groups.consumer_heartbeat import ConsumerGroupSettings
 from tidelog.groups.consumer_topics import Topic
@@ -30,6 +31,8 @@ OFFSETS_TOPIC: Final = "__consumer_offsets"
 MINUTE_MS: Final = 60_000
 NEWS_MS: Final = 1_000
 """Samples taken because somebody asked are kept at most this often, unless an offset went back."""
+
+log = get_logger("groups")
 
 
 class ImageTopics:
@@ -105,22 +108,43 @@ class GroupRoom:
             offsets_retention_ms=config.offsets_retention_minutes * MINUTE_MS,
             batch_bytes=min(BATCH_BYTES, replica.config.max_message_bytes // 2),
         )
-        consumer_settings = ConsumerGroupSettings(
-            group_consumer_session_timeout_ms=config.group_consumer_session_timeout_ms,
-            group_consumer_heartbeat_interval_ms=config.group_consumer_heartbeat_interval_ms,
+        topics = ImageTopics(self._metadata.image)
+        consumer_groups = ConsumerGroups(self._consumer_settings({}), settings, self._dice, topics)
+        consumer_groups.settings_changed(self._settings_of_groups(self._metadata.image))
+        self._consumer_groups.append(consumer_groups)
+        return GroupShard(settings, self._dice, consumer_groups)
+
+    def _consumer_settings(self, overrides: Mapping[str, str]) -> ConsumerGroupSettings:
+        config = self._config
+        own = GroupConfig.resolve(config, overrides)
+        return ConsumerGroupSettings(
+            group_consumer_session_timeout_ms=own.consumer_session_timeout_ms,
+            group_consumer_heartbeat_interval_ms=own.consumer_heartbeat_interval_ms,
             group_consumer_max_size=config.group_consumer_max_size,
             group_consumer_migration_policy=config.group_consumer_migration_policy,
         )
-        topics = ImageTopics(self._metadata.image)
-        consumer_groups = ConsumerGroups(consumer_settings, settings, self._dice, topics)
-        self._consumer_groups.append(consumer_groups)
-        return GroupShard(settings, self._dice, consumer_groups)
+
+    def _settings_of_groups(self, image: MetadataImage) -> dict[str, ConsumerGroupSettings]:
+        found = {}
+        for (kind, name), overrides in image.configs.items():
+            if kind != GROUP_RESOURCE or not overrides:
+                continue
+            try:
+                found[name] = self._consumer_settings(overrides)
+            except InvalidConfig as error:
+                # Valid when they were stored; since then this broker was started with other bounds.
+                log.error("a group's settings are ignored", group=name, error=str(error))
+        return found
 
     async def follow(self, before: MetadataImage, after: MetadataImage) -> None:
         """New topics may match a subscription; offsets of deleted ones are nobody's any more."""
         topics = ImageTopics(after)
         for consumer_groups in self._consumer_groups:
             consumer_groups.topics_changed(topics)
+        if before.configs != after.configs:
+            settings_of = self._settings_of_groups(after)
+            for consumer_groups in self._consumer_groups:
+                consumer_groups.settings_changed(settings_of)
         gone = [
             TopicPartition(name, partition.partition)
             for name, topic in before.topics.items()

@@ -1,4 +1,4 @@
-"""`tidelog config …`: read and change the settings of topics and brokers."""
+"""`tidelog config …`: read and change the settings of topics, groups and brokers."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -10,11 +10,12 @@ from tidelog.cli.options import DEFAULT_BOOTSTRAP, BootstrapOption, Output, Outp
 from tidelog.cli.output import print_json, print_table
 from tidelog.cli.problems import Problem
 from tidelog.cli.topic_report import configs
-from tidelog.config import BROKER_SETTINGS, TOPIC_SETTINGS, Setting, parse_assignments, render
+from tidelog.config import BROKER_SETTINGS, GROUP_SETTINGS, TOPIC_SETTINGS, Setting, parse_assignments, render
 
-app = typer.Typer(help="Read and change the settings of topics and brokers.", no_args_is_help=True)
+app = typer.Typer(help="Read and change the settings of topics, groups and brokers.", no_args_is_help=True)
 
 TopicOption = Annotated[str | None, typer.Option("--topic", "-t", metavar="TOPIC", help="The topic meant.")]
+GroupOption = Annotated[str | None, typer.Option("--group", "-g", metavar="GROUP", help="The group meant.")]
 BrokerOption = Annotated[int | None, typer.Option("--broker", metavar="ID", help="The broker meant, by node.id.")]
 
 
@@ -22,16 +23,17 @@ BrokerOption = Annotated[int | None, typer.Option("--broker", metavar="ID", help
 def list_settings(
     *,
     topic: TopicOption = None,
+    group: GroupOption = None,
     broker: BrokerOption = None,
     bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
     properties: PropertyOption = None,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """List every setting there is with its meaning; with --topic or --broker, the values in force."""
-    if topic is None and broker is None:
+    """List every setting there is with its meaning; with --topic, --group or --broker, the values in force."""
+    if topic is None and group is None and broker is None:
         _list_known(output)
         return
-    kind, name = _resource(topic, broker)
+    kind, name = _resource(topic, group, broker)
     found = configs(_cluster(bootstrap, properties, topic).admin, kind, name)
     if output is Output.JSON:
         print_json({each.name: {"value": each.value, "source": each.source} for each in found})
@@ -40,7 +42,7 @@ def list_settings(
 
 
 def _list_known(output: Output) -> None:
-    scopes = {"broker": BROKER_SETTINGS, "topic": TOPIC_SETTINGS}
+    scopes = {"broker": BROKER_SETTINGS, "topic": TOPIC_SETTINGS, "group": GROUP_SETTINGS}
     if output is Output.JSON:
         print_json({scope: {each.name: _known(each) for each in table.values()} for scope, table in scopes.items()})
         return
@@ -70,13 +72,14 @@ def get(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The setting, such as retention.ms.")],
     *,
     topic: TopicOption = None,
+    group: GroupOption = None,
     broker: BrokerOption = None,
     bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
     properties: PropertyOption = None,
     output: OutputOption = Output.TEXT,
 ) -> None:
     """Print the value of one setting."""
-    kind, resource = _resource(topic, broker)
+    kind, resource = _resource(topic, group, broker)
     found = {each.name: each for each in configs(_cluster(bootstrap, properties, topic).admin, kind, resource)}
     if name not in found:
         raise _no_such(name, kind, found)
@@ -91,15 +94,17 @@ def set_(
     assignments: Annotated[list[str], typer.Argument(metavar="NAME=VALUE...", help="What to change.")],
     *,
     topic: TopicOption = None,
+    group: GroupOption = None,
     broker: BrokerOption = None,
     bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
     properties: PropertyOption = None,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Change settings of a topic or a running broker."""
+    """Change settings of a topic, a group or a running broker."""
     _change(
         dict(parse_assignments(assignments)),
         topic=topic,
+        group=group,
         broker=broker,
         bootstrap=bootstrap,
         properties=properties,
@@ -112,25 +117,35 @@ def unset(
     names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Settings to return to what they inherit.")],
     *,
     topic: TopicOption = None,
+    group: GroupOption = None,
     broker: BrokerOption = None,
     bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
     properties: PropertyOption = None,
     output: OutputOption = Output.TEXT,
 ) -> None:
     """Return settings to what they inherit."""
-    _change(dict.fromkeys(names), topic=topic, broker=broker, bootstrap=bootstrap, properties=properties, output=output)
+    _change(
+        dict.fromkeys(names),
+        topic=topic,
+        group=group,
+        broker=broker,
+        bootstrap=bootstrap,
+        properties=properties,
+        output=output,
+    )
 
 
 def _change(
     changes: dict[str, str | None],
     *,
     topic: str | None,
+    group: str | None,
     broker: int | None,
     bootstrap: str,
     properties: list[str] | None,
     output: Output,
 ) -> None:
-    kind, name = _resource(topic, broker)
+    kind, name = _resource(topic, group, broker)
     cluster = _cluster(bootstrap, properties, topic)
     alter_configs(cluster, kind, name, changes)
     after = {each.name: each for each in configs(cluster.admin, kind, name) if each.name in changes}
@@ -160,10 +175,12 @@ def _cluster(bootstrap: str, properties: list[str] | None, topic: str | None) ->
     return cluster
 
 
-def _resource(topic: str | None, broker: int | None) -> tuple[str, str]:
-    if (topic is None) == (broker is None):
-        raise typer.BadParameter("say whose setting it is: either --topic TOPIC or --broker ID")
-    return ("topic", topic) if topic is not None else ("broker", str(broker))
+def _resource(topic: str | None, group: str | None, broker: int | None) -> tuple[str, str]:
+    named = {"topic": topic, "group": group, "broker": None if broker is None else str(broker)}
+    given = [(kind, name) for kind, name in named.items() if name is not None]
+    if len(given) != 1:
+        raise typer.BadParameter("say whose setting it is: --topic TOPIC, --group GROUP or --broker ID")
+    return given[0]
 
 
 def _no_such(name: str, kind: str, found: Mapping[str, Any]) -> Problem:

@@ -13,6 +13,7 @@ SOURCES = {
     3: "all brokers, at run time",
     4: "broker's server.properties, environment or flag",
     5: "default",
+    8: "group",
 }
 
 

@@ -26,6 +26,7 @@ from tidelog.errors import invariant
 
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
+GROUP_RESOURCE = 32
 ConfigResource = tuple[int, str]
 
 _EMPTY: Mapping[str, str] = MappingProxyType({})

@@ -1,11 +1,13 @@
 """Settings: Kafka's own names, types, defaults and docs, in one table that feeds parsing, DescribeConfigs and the docs.
 
 `load` makes a `BrokerConfig` from flags, environment and server.properties; `TopicConfig.resolve` makes a topic's
-settings from its own and its broker's; `describe_*` tell both to clients. Nothing here reads a file or a clock.
+settings from its own and its broker's, `GroupConfig.resolve` a group's; `describe_*` tell them to clients. Nothing here
+reads a file or a clock.
 """
 
 from tidelog.config.broker import BROKER_SETTINGS, BrokerConfig, Given, Source, validate_broker_configs
-from tidelog.config.describe import Described, Synonym, describe_broker, describe_topic, inherited_text
+from tidelog.config.describe import Described, Synonym, describe_broker, describe_group, describe_topic, inherited_text
+from tidelog.config.group import GROUP_SETTINGS, GroupConfig
 from tidelog.config.listeners import Listener
 from tidelog.config.setting import ConfigType, Setting, render
 from tidelog.config.sources import load, parse_assignments
@@ -13,17 +15,20 @@ from tidelog.config.topic import TOPIC_SETTINGS, TopicConfig, validate_topic_con
 
 __all__ = [
     "BROKER_SETTINGS",
+    "GROUP_SETTINGS",
     "TOPIC_SETTINGS",
     "BrokerConfig",
     "ConfigType",
     "Described",
     "Given",
+    "GroupConfig",
     "Listener",
     "Setting",
     "Source",
     "Synonym",
     "TopicConfig",
     "describe_broker",
+    "describe_group",
     "describe_topic",
     "inherited_text",
     "load",

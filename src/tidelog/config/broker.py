@@ -38,6 +38,7 @@ class Source(IntEnum):
     DYNAMIC_BROKER_CONFIG = 2
     STATIC_BROKER_CONFIG = 4
     DEFAULT_CONFIG = 5
+    DYNAMIC_GROUP_CONFIG = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,6 +273,26 @@ class BrokerConfig:
         5000,
         """The longest time between heartbeats that members of consumer-protocol groups are asked for. While few members
         are here, or a group is changing, they are asked for more, so that a rebalance takes less than a second.""",
+        at_least(1),
+    )
+    group_consumer_min_session_timeout_ms: int = integer(
+        6_000,
+        "The shortest consumer.session.timeout.ms a group may be given. Kafka's default is 45000.",
+        at_least(1),
+    )
+    group_consumer_max_session_timeout_ms: int = integer(
+        1_800_000,
+        "The longest consumer.session.timeout.ms a group may be given. Kafka's default is 60000.",
+        at_least(1),
+    )
+    group_consumer_min_heartbeat_interval_ms: int = integer(
+        100,
+        "The shortest consumer.heartbeat.interval.ms a group may be given. Kafka's default is 5000.",
+        at_least(1),
+    )
+    group_consumer_max_heartbeat_interval_ms: int = integer(
+        60_000,
+        "The longest consumer.heartbeat.interval.ms a group may be given. Kafka's default is 15000.",
         at_least(1),
     )
     group_consumer_max_size: int = integer(INT_MAX, "The most members a consumer-protocol group may have.", at_least(1))

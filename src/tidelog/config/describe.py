@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from tidelog.config.broker import BROKER_SETTINGS, BrokerConfig, Source
+from tidelog.config.group import GROUP_SETTINGS, GroupConfig
 from tidelog.config.setting import ConfigType, Setting, render
 from tidelog.config.topic import TOPIC_SETTINGS, TopicConfig, inherited
 
@@ -41,12 +42,30 @@ def describe_broker(broker: BrokerConfig) -> tuple[Described, ...]:
 def describe_topic(broker: BrokerConfig, overrides: Mapping[str, str]) -> tuple[Described, ...]:
     config = TopicConfig.resolve(broker, overrides)
     return tuple(
-        _described(setting, getattr_text(config, setting), tuple(_topic_chain(setting, broker, overrides)), False)
+        _described(
+            setting,
+            getattr_text(config, setting),
+            tuple(_chain(setting, broker, overrides, Source.DYNAMIC_TOPIC_CONFIG)),
+            False,
+        )
         for setting in TOPIC_SETTINGS.values()
     )
 
 
-def getattr_text(config: BrokerConfig | TopicConfig, setting: Setting) -> str | None:
+def describe_group(broker: BrokerConfig, overrides: Mapping[str, str]) -> tuple[Described, ...]:
+    config = GroupConfig.resolve(broker, overrides)
+    return tuple(
+        _described(
+            setting,
+            getattr_text(config, setting),
+            tuple(_chain(setting, broker, overrides, Source.DYNAMIC_GROUP_CONFIG)),
+            False,
+        )
+        for setting in GROUP_SETTINGS.values()
+    )
+
+
+def getattr_text(config: BrokerConfig | TopicConfig | GroupConfig, setting: Setting) -> str | None:
     return render(getattr(config, setting.attribute))
 
 
@@ -63,9 +82,9 @@ def _described(setting: Setting, value: str | None, chain: tuple[Synonym, ...], 
     )
 
 
-def _topic_chain(setting: Setting, broker: BrokerConfig, overrides: Mapping[str, str]) -> Iterator[Synonym]:
+def _chain(setting: Setting, broker: BrokerConfig, overrides: Mapping[str, str], source: Source) -> Iterator[Synonym]:
     if setting.name in overrides:
-        yield Synonym(setting.name, overrides[setting.name], Source.DYNAMIC_TOPIC_CONFIG)
+        yield Synonym(setting.name, overrides[setting.name], source)
     for name in setting.inherits:
         yield from _broker_chain(BROKER_SETTINGS[name], broker)
 

@@ -3,7 +3,7 @@
 Pure as the rest of the room: a request is decided on a draft, and what it decided comes back as an outcome.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final
@@ -66,6 +66,7 @@ class ConsumerGroups:
         self, settings: ConsumerGroupSettings, classic: GroupSettings, dice: Dice, topics: Topics | None = None
     ) -> None:
         self._settings = settings
+        self._settings_of: Mapping[str, ConsumerGroupSettings] = MappingProxyType({})
         self._classic_settings = classic
         self._dice = dice
         self._topics = TopicAnswers(topics or TopicTable())
@@ -87,6 +88,10 @@ class ConsumerGroups:
     def topics_changed(self, topics: Topics) -> None:
         """Each group notices on its members' next heartbeat whether that concerns it."""
         self._topics = TopicAnswers(topics)
+
+    def settings_changed(self, settings_of: Mapping[str, ConsumerGroupSettings]) -> None:
+        """Of groups that have settings of their own. Members are told with their next heartbeat."""
+        self._settings_of = settings_of
 
     def find(self, group_id: str) -> ConsumerGroup | None:
         return self._groups.get(group_id)
@@ -121,7 +126,8 @@ class ConsumerGroups:
         if classic is not None:
             draft = upgrade(classic, self._settings, self._topics, now_ms)
         member_id = request.member_id or f"{self._dice.getrandbits(128):032x}"
-        response = stay(draft, request, member_id, context, self._settings, self._topics, self._members)
+        settings = self._settings_of.get(request.group_id, self._settings)
+        response = stay(draft, request, member_id, context, settings, self._topics, self._members)
         outcome = draft.outcome(response)
         return outcome if classic is None else upgraded(classic, outcome)
 
@@ -222,7 +228,8 @@ class ConsumerGroups:
         for group in self._groups.values():
             draft = Draft(group, now_ms)
             for member in group.members.values():
-                session_ms = self._settings.group_consumer_session_timeout_ms
+                settings = self._settings_of.get(group.group_id, self._settings)
+                session_ms = settings.group_consumer_session_timeout_ms
                 if member.classic is not None:
                     session_ms = member.classic.session_timeout_ms
                 draft.set_timer(SESSION, member.member_id, session_ms)

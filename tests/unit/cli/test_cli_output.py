@@ -18,7 +18,7 @@ from tidelog.cli.output import count, print_table, size
 from tidelog.cli.problems import Problem, explain
 from tidelog.cli.render import json_bytes, printable
 from tidelog.cli.topic_report import ordering, skew
-from tidelog.config import BROKER_SETTINGS, TOPIC_SETTINGS
+from tidelog.config import BROKER_SETTINGS, GROUP_SETTINGS, TOPIC_SETTINGS
 from tidelog.errors import InvalidConfig
 from tidelog.wire.record_batch import build_batch
 from tidelog.wire.records import Record
@@ -82,8 +82,8 @@ def test_no_broker_is_one_line_and_a_next_step(command: list[str], capfd: pytest
     [
         (["nonsense"], "No such command"),
         (["topic", "create"], "TOPIC"),
-        (["config", "get", "retention.ms"], "either --topic TOPIC or --broker ID"),
-        (["config", "set", "a=b", "-t", "t", "--broker", "1"], "either --topic TOPIC or --broker ID"),
+        (["config", "get", "retention.ms"], "--topic TOPIC, --group GROUP or --broker ID"),
+        (["config", "set", "a=b", "-t", "t", "--broker", "1"], "--topic TOPIC, --group GROUP or --broker ID"),
         (["topic", "alter", "t"], "nothing to change"),
         (["consume", "t", "--offset", "1", "--from-beginning"], "give only one"),
         (["produce", "t", "-K", ""], "must not be empty"),
@@ -130,6 +130,7 @@ def test_settings_are_all_listed(capfd: pytest.CaptureFixture[str]) -> None:
     listed = json.loads(capfd.readouterr().out)
     assert listed["broker"].keys() == BROKER_SETTINGS.keys()
     assert listed["topic"].keys() == TOPIC_SETTINGS.keys()
+    assert listed["group"].keys() == GROUP_SETTINGS.keys()
     assert run(["config", "list"]) == 0
     assert "flush.on.ack = true" in capfd.readouterr().out
 

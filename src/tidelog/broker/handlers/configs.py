@@ -1,7 +1,8 @@
-"""Settings of topics and of this broker, read and changed while it runs.
+"""Settings of topics, groups and of this broker, read and changed while it runs.
 
 DescribeConfigs 1-4, IncrementalAlterConfigs 0-1, AlterConfigs 0-2, ListConfigResources 0-1. Broker settings that need
-a restart are read-only here. Not done: broker loggers, client metrics and groups have no settings yet.
+a restart are read-only here. A group may have settings before it exists, and keeps them when it is deleted, as in
+Kafka. Not done: broker loggers and client metrics have no settings.
 """
 
 import asyncio
@@ -13,14 +14,17 @@ from tidelog.broker.requests import Context, Endpoint
 from tidelog.broker.turns import in_turns
 from tidelog.cluster import controller
 from tidelog.cluster.config_changes import Change, altered
-from tidelog.cluster.image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage
+from tidelog.cluster.image import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE, MetadataImage
 from tidelog.cluster.records import AnyRecord
 from tidelog.config import (
     BROKER_SETTINGS,
+    GROUP_SETTINGS,
     TOPIC_SETTINGS,
     Described,
+    GroupConfig,
     Setting,
     describe_broker,
+    describe_group,
     describe_topic,
     inherited_text,
     render,
@@ -45,6 +49,7 @@ from tidelog.wire.messages.configs import (
     ListConfigResourcesResponse,
 )
 
+SETTINGS = {TOPIC_RESOURCE: TOPIC_SETTINGS, BROKER_RESOURCE: BROKER_SETTINGS, GROUP_RESOURCE: GROUP_SETTINGS}
 CLIENT_METRICS_RESOURCE = 16
 """What ListConfigResources 0 lists. There are none."""
 
@@ -93,6 +98,9 @@ class ConfigsHandler:
             controller.check_topic_name(name)
             controller.known_topic(image, name)
             return describe_topic(self._partitions.broker_config, image.topic_config(name))
+        if resource_type == GROUP_RESOURCE:
+            _check_group_name(name)
+            return describe_group(self._partitions.broker_config, image.configs.get((GROUP_RESOURCE, name), {}))
         self._check_broker(resource_type, name)
         if name == "":
             overrides = image.configs.get((BROKER_RESOURCE, ""), {})
@@ -102,7 +110,7 @@ class ConfigsHandler:
     def _check_broker(self, resource_type: int, name: str) -> None:
         if resource_type != BROKER_RESOURCE:
             raise InvalidRequest(
-                f"resources of type {resource_type} have no settings here; topics (2) and brokers (4) have"
+                f"resources of type {resource_type} have no settings here; topics (2), brokers (4) and groups (32) have"
             )
         node_id = self._partitions.broker_config.node_id
         if name not in ("", str(node_id)):
@@ -111,7 +119,7 @@ class ConfigsHandler:
     def list_config_resources(
         self, context: Context, request: ListConfigResourcesRequest
     ) -> ListConfigResourcesResponse:
-        types = request.resource_types or (TOPIC_RESOURCE, BROKER_RESOURCE, CLIENT_METRICS_RESOURCE)
+        types = request.resource_types or (TOPIC_RESOURCE, BROKER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE)
         if context.version == 0:
             types = (CLIENT_METRICS_RESOURCE,)
         found: list[ConfigResource] = []
@@ -122,6 +130,12 @@ class ConfigsHandler:
         if BROKER_RESOURCE in types:
             node_id = str(self._partitions.broker_config.node_id)
             found.append(ConfigResource(resource_name=node_id, resource_type=BROKER_RESOURCE))
+        if GROUP_RESOURCE in types:
+            found.extend(
+                ConfigResource(resource_name=name, resource_type=GROUP_RESOURCE)
+                for (kind, name), overrides in self._metadata.image.configs.items()
+                if kind == GROUP_RESOURCE and overrides
+            )
         return ListConfigResourcesResponse(config_resources=tuple(found))
 
     # -- change -----------------------------------------------------------------------------------------------------
@@ -175,6 +189,10 @@ class ConfigsHandler:
                 records = controller.alter_topic_config(image, name, wanted)
                 self._partitions.check_configs(image.apply(records), [name])
                 return records
+            if resource_type == GROUP_RESOURCE:
+                _check_group_name(name)
+                GroupConfig.resolve(self._partitions.broker_config, wanted)
+                return controller.config_changes(resource_type, name, present, wanted)
             self._check_broker(resource_type, name)
             validate_broker_configs(wanted)
             records = controller.config_changes(resource_type, name, present, wanted)
@@ -191,13 +209,20 @@ class ConfigsHandler:
         return None
 
     def _settings(self, resource_type: int) -> Mapping[str, Setting]:
-        return TOPIC_SETTINGS if resource_type == TOPIC_RESOURCE else BROKER_SETTINGS
+        return SETTINGS.get(resource_type, BROKER_SETTINGS)
 
     def _inherited(self, resource_type: int) -> Callable[[str], str | None]:
         broker = self._partitions.broker_config
         if resource_type == TOPIC_RESOURCE:
             return lambda key: inherited_text(key, broker)
+        if resource_type == GROUP_RESOURCE:
+            return lambda key: None  # none of its settings is a list
         return lambda key: render(getattr(broker, BROKER_SETTINGS[key].attribute))
+
+
+def _check_group_name(name: str) -> None:
+    if not name:
+        raise InvalidRequest("a group's name must not be empty: what holds for all groups is a broker setting")
 
 
 def _result(each: Described, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
