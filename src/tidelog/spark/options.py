@@ -32,12 +32,12 @@ KNOWN: Final = (
     "minPartitions", "maxRecordsPerPartition", "failOnDataLoss", "includeHeaders", "isolation.level",
     "value.format", "value.schema",
 )  # fmt: skip
-_WITHOUT_EFFECT: Final = (
+WITHOUT_EFFECT: Final = (
     # Of Spark's connector: its consumers are cached, polled and retried; this source has none of those.
     "groupIdPrefix", "kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs",
     "path", "serialization.format",
 )  # fmt: skip
-_REFUSED: Final = {
+REFUSED: Final = {
     "auto.offset.reset": "use startingOffsets",
     "key.deserializer": "keys are always bytes; cast the column",
     "value.deserializer": "values are always bytes; cast the column or use value.format",
@@ -231,7 +231,7 @@ def _timeout(kafka: Mapping[str, str]) -> int:
 
 
 def _refuse_unknown(options: Mapping[str, str]) -> None:
-    known = {name.lower(): name for name in (*KNOWN, *_WITHOUT_EFFECT)}
+    known = {name.lower(): name for name in (*KNOWN, *WITHOUT_EFFECT)}
     for key in options:
         if key in known or key.startswith("kafka."):
             continue
@@ -243,7 +243,7 @@ def _refuse_unknown(options: Mapping[str, str]) -> None:
 
 
 def _refuse_kafka(kafka: Mapping[str, str]) -> None:
-    for name, instead in _REFUSED.items():
+    for name, instead in REFUSED.items():
         if name in kafka:
             raise InvalidOption(f"kafka.{name} is not supported: {instead}")
     protocol = kafka.get("security.protocol", "PLAINTEXT").upper()

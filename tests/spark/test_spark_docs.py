@@ -1,0 +1,36 @@
+"""The pages about the source, done as they say."""
+
+import re
+from pathlib import Path
+
+import pytest
+from tests.spark.kit import Topics
+
+from tidelog.spark.options import KNOWN, REFUSED, WITHOUT_EFFECT
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "how-to" / "read-topics-with-spark.md"
+REFERENCE = ROOT / "docs" / "reference" / "spark-source.md"
+
+
+@pytest.mark.xdist_group("spark")
+@pytest.mark.timeout(180)
+def test_the_code_of_the_page_runs(spark, topics: Topics, tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    topic = topics.make()
+    topics.fill(topic, ['{"item": "tea", "price": 2.5}', "rotten"])
+    code = "\n".join(re.findall(r"^```py\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE))
+    code = code.replace("localhost:9092", topics.bootstrap).replace('"orders")', f'"{topic}")')
+    found: dict[str, object] = {}
+    exec(code, found)
+    assert spark.read.parquet(str(tmp_path / "lake" / "orders")).count() == 2
+    shown = capfd.readouterr().out
+    assert "tea" in shown
+    assert "JSONDecodeError" in shown or "rotten" in shown or "72 6F 74" in shown
+
+
+def test_every_option_is_in_the_reference():
+    told = set(re.findall(r"`([A-Za-z.]+)`", REFERENCE.read_text()))
+    names = {*KNOWN, *(name for name in WITHOUT_EFFECT if name not in ("path", "serialization.format"))}
+    assert names <= told
+    assert {f"kafka.{name}" for name in REFUSED} <= told

@@ -1,0 +1,120 @@
+"""The client that follows leaders, against a real broker and against none."""
+
+import time
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tidelog.client import Cluster, DataLost, FetchRange, NegotiatedConnection, PartitionFetcher
+from tidelog.client.cluster import EARLIEST, LATEST, parse_servers
+from tidelog.client.group_offsets import commit_offsets
+from tidelog.errors import ErrorCode, KafkaError, UnknownTopicOrPartition
+from tidelog.ids import TopicPartition
+from tidelog.testing import Broker
+from tidelog.wire.messages.data import FetchRequest
+from tidelog.wire.schema import API
+
+
+@pytest.fixture(scope="module")
+def filled():
+    """A broker with the topic `t`: 100 records with timestamps 1000, 2000, … in partition 0, none in partition 1."""
+    with Broker({"log.retention.ms": "-1"}) as broker:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        admin.create_topics([NewTopic("t", 2, 1)])["t"].result(20)
+        producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "batch.num.messages": 10})
+        for i in range(100):
+            producer.produce("t", b"%d" % i, partition=0, timestamp=1000 * (i + 1))
+        producer.flush(20)
+        yield broker
+
+
+@pytest.fixture
+def cluster(filled):
+    with Cluster(filled.bootstrap_servers, timeout_s=5) as found:
+        yield found
+
+
+P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def test_versions_are_negotiated(filled):
+    with NegotiatedConnection("127.0.0.1", filled.port) as connection:
+        assert connection.version_of(FetchRequest) == API[1].max
+
+
+def test_topics_and_offsets(cluster):
+    topic = cluster.topic("t")
+    assert set(topic.partitions) == {0, 1}
+    assert "t" in cluster.topics(None)
+    assert cluster.topics(["nowhere"]) == {}
+    ends = cluster.offsets({P0: LATEST, P1: LATEST})
+    assert (ends[P0].offset, ends[P1].offset) == (100, 0)
+    assert cluster.offsets({P0: EARLIEST})[P0].offset == 0
+    assert cluster.offsets({P0: 4500})[P0][:2] == (4, 5000)
+    assert cluster.offsets({P0: 999_999_000})[P0].offset == -1
+    assert cluster.epoch_ends({P0: ends[P0].leader_epoch}) == {P0: 100}
+
+
+def test_what_does_not_exist_is_told_at_once(cluster):
+    began = time.monotonic()
+    with pytest.raises(UnknownTopicOrPartition, match="topic nowhere does not exist"):
+        cluster.topic("nowhere")
+    with pytest.raises(UnknownTopicOrPartition, match="partition 9 of topic t"):
+        cluster.offsets({TopicPartition("t", 9): LATEST})
+    assert time.monotonic() - began < 3
+
+
+def test_nobody_answers():
+    with Cluster("127.0.0.1:1", timeout_s=0.2) as nobody, pytest.raises(OSError, match=r"127\.0\.0\.1:1"):
+        nobody.topics(None)
+
+
+def test_the_first_server_that_answers_is_used(filled):
+    with Cluster(f"127.0.0.1:1,{filled.bootstrap_servers}", timeout_s=5) as found:
+        assert "t" in found.topics(None)
+
+
+def test_commits_from_outside_a_group(cluster, filled):
+    from confluent_kafka import Consumer
+    from confluent_kafka import TopicPartition as Place
+
+    commit_offsets(cluster, "outside", {P0: (42, -1), P1: (0, 0)}, "told by a test")
+    consumer = Consumer({"bootstrap.servers": filled.bootstrap_servers, "group.id": "outside"})
+    assert [p.offset for p in consumer.committed([Place("t", 0), Place("t", 1)], timeout=10)] == [42, 0]
+
+
+def fetch(cluster, start, end, **more):
+    wanted = FetchRange(partition=P0, topic_id=cluster.topic("t").topic_id, start=start, end=end, **more)
+    return PartitionFetcher(cluster, wanted, timeout_s=3)
+
+
+def test_a_range_is_fetched_in_small_answers(cluster):
+    answers = list(fetch(cluster, 15, 80, fetch_bytes=200))
+    assert len(answers) > 3
+    spans = [(header.base_offset, header.last_offset) for answer in answers for header, _ in answer.batches]
+    assert spans[0][0] <= 15 <= spans[0][1]
+    assert spans[-1][1] >= 79
+    assert [start for start, _ in spans[1:]] == [end + 1 for _, end in spans[:-1]]
+
+
+def test_an_end_that_the_log_does_not_reach(cluster):
+    with pytest.raises(KafkaError, match="did not reach offset 200") as told:
+        list(fetch(cluster, 90, 200))
+    assert told.value.code == ErrorCode.REQUEST_TIMED_OUT
+
+
+def test_a_start_behind_the_end_of_the_log(cluster):
+    with pytest.raises(DataLost, match=r"partition 0: offsets 150 to 199 are gone"):
+        list(fetch(cluster, 150, 200))
+
+
+@pytest.mark.parametrize(("text", "servers"), [("a:1,b:2", [("a", 1), ("b", 2)]), (" [::1]:9092 ,", [("::1", 9092)])])
+def test_addresses(text, servers):
+    assert parse_servers(text) == servers
+
+
+@pytest.mark.parametrize("wrong", ["", ",", "host", "host:port", "host:"])
+def test_addresses_that_are_none(wrong):
+    with pytest.raises(ValueError, match=r"host:port|no bootstrap server"):
+        parse_servers(wrong)
