@@ -28,7 +28,12 @@ def transform(value: bytes) -> bytes:
 
 class Worker:
     def __init__(self, source: str, target: str, name: str, group: str, settings: dict[str, str]) -> None:
-        common = {"bootstrap.servers": os.environ.get("TIDELOG_BOOTSTRAP", "localhost:9092")}
+        common = {
+            "bootstrap.servers": os.environ.get("TIDELOG_BOOTSTRAP", "localhost:9092"),
+            # When no broker answers, librdkafka forgets all of them and starts over. A transaction that was waiting for
+            # its group's coordinator then waits for ever (librdkafka issue 5511).
+            "metadata.recovery.strategy": "none",
+        }
         reading = {k: v for k, v in settings.items() if k.startswith(("session.", "heartbeat."))}
         writing = {k: v for k, v in settings.items() if k.startswith("transaction.")}
         shared = {k: v for k, v in settings.items() if k not in reading and k not in writing}
