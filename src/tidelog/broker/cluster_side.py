@@ -77,7 +77,7 @@ class ClusterSide:
             on_failure=on_failure,
         )
         self.metadata = QuorumMetadata(self.quorum)
-        self.office = Office(self.quorum, self.metadata, config, partitions.topic_config, clock)
+        self.office = Office(self.quorum, self.metadata, config, partitions.topic_config, self.link_to, clock)
         self.isr = IsrKeeper(config.node_id, partitions, self.metadata, config.replica_lag_time_max_ms, clock)
         self.replication = Replication(
             config.node_id, loop, clock, self.link_to, lambda: self.metadata.broker_epoch, on_failure

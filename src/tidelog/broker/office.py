@@ -7,9 +7,11 @@ silent, takes changes that other brokers decided, and brings leaders back to whe
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Final
 
 from tidelog.broker.logs import get_logger
+from tidelog.broker.peers import PeerLink, Unreachable
 from tidelog.broker.quorum import Quorum
 from tidelog.broker.quorum_metadata import QuorumMetadata
 from tidelog.broker.requests import Context
@@ -21,11 +23,12 @@ from tidelog.cluster.records import AnyRecord, BrokerEndpoint
 from tidelog.config import BrokerConfig, TopicConfig
 from tidelog.consensus.errors import NotLeader
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.wire.messages.peers import HeartbeatRequest, HeartbeatResponse, RegisterRequest
+from tidelog.wire.messages.peers import HeartbeatRequest, HeartbeatResponse, QuorumStateRequest, RegisterRequest
 
 LOOK_SECONDS: Final = 0.05
-SUSPECT_MS: Final = 250
-"""Left to a broker whose connection broke, to come back before it is fenced."""
+SUSPECT_MS: Final = 500
+"""Left to a broker that hung up and does not answer, to come back before it is fenced."""
+PROBE_SECONDS: Final = 0.25
 
 log = get_logger("controller")
 
@@ -37,8 +40,12 @@ class Office:
         metadata: QuorumMetadata,
         config: BrokerConfig,
         topic_config: Callable[[MetadataImage, str], TopicConfig],
+        link_to: Callable[[int], PeerLink],
         clock: Clock,
     ) -> None:
+        self._link_to = link_to
+        self._wake = asyncio.Event()
+        self._probing: set[asyncio.Task[None]] = set()
         self._quorum = quorum
         self._metadata = metadata
         self._config = config
@@ -65,8 +72,9 @@ class Office:
         if leader_id == self._quorum.node_id:
             image = self._quorum.machine.image
             here = [node for node, broker in image.brokers.items() if not broker.fenced]
-            # Whoever led before was silent long enough for an election.
-            self._liveness.take_office(here, [before] if before >= 0 else [], self._clock.monotonic_ms())
+            self._liveness.take_office(here, [], self._clock.monotonic_ms())
+            if before >= 0 and before != leader_id:
+                self._suspect(before)  # it hung up, or was silent long enough for an election
             self._balance_at = self._clock.monotonic_ms() + 1000 * self._config.leader_imbalance_check_interval_seconds
 
     # -- what is asked of it ----------------------------------------------------------------------------------------
@@ -129,9 +137,26 @@ class Office:
         def hung_up() -> None:
             if self._heard_by.get(node_id) is connection:
                 del self._heard_by[node_id]
-                self._liveness.suspect(node_id, self._clock.monotonic_ms())
+                self._suspect(node_id)
 
         connection.parked[self] = hung_up
+
+    def _suspect(self, node_id: int) -> None:
+        task = asyncio.get_running_loop().create_task(self._probe(node_id))
+        self._probing.add(task)
+        task.add_done_callback(self._probing.discard)
+
+    async def _probe(self, node_id: int) -> None:
+        """Where nothing listens any more, nobody has to be waited for."""
+        request = QuorumStateRequest(cluster_id=self._quorum.machine.image.cluster_id, node_id=self._quorum.node_id)
+        heard_by = self._heard_by.get(node_id)
+        try:
+            await self._link_to(node_id).call(request, timeout=PROBE_SECONDS)
+        except Unreachable as error:
+            if self._heard_by.get(node_id) is heard_by:  # not heard of by another connection meanwhile
+                now_ms = self._clock.monotonic_ms()
+                self._liveness.suspect(node_id, now_ms - SUSPECT_MS if error.refused else now_ms)
+                self._wake.set()
 
     async def propose(self, node_id: int, broker_epoch: int, expected: int, records: Sequence[AnyRecord]) -> int:
         """A change that a registered broker decided. The end of the metadata with it."""
@@ -143,7 +168,9 @@ class Office:
 
     async def _run(self) -> None:
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), LOOK_SECONDS)
+            self._wake.clear()
             if not self._quorum.leads:
                 continue
             try:

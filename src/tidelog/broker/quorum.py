@@ -114,6 +114,12 @@ class Quorum:
             self.raft.receive(decode_message(message), now_ms)
         self._turn()
 
+    def hung_up(self, node_id: int) -> None:
+        """A broker's connection ended: that of a leader most likely because its process did."""
+        if not self._failed and node_id == self.raft.leader_id:
+            self.raft.leader_gone(self._clock.monotonic_ms())
+            self._turn()
+
     async def propose(self, records: Sequence[AnyRecord], expected: int) -> int:
         """Append a change that was decided on the image at `expected`. The end of the metadata with it, when it is
         committed. Raises NotLeader, Conflict, or KafkaError if what became of it is not known."""

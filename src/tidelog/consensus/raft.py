@@ -121,6 +121,14 @@ class Raft(Leading):
         if self._settle_epoch(message):
             self._handlers[type(message)](message)  # type: ignore[operator]
 
+    def leader_gone(self, now_ms: int) -> None:
+        """The leader's process has most likely ended: stand soon, without waiting for its silence to grow long. Only a
+        hint. Where the others still hear it they refuse their pre-vote, and nothing happens."""
+        if self.role != LEADER and self.leader is not None:
+            self._now = now_ms
+            self.leader = None
+            self._election_deadline = now_ms + int(self._dice.random() * self.settings.heartbeat_ms)
+
     def ready(self) -> Ready | None:
         """None once there is nothing more to do."""
         if self.role == LEADER:

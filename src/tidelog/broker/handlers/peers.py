@@ -4,6 +4,7 @@ Nothing of it is advertised, and no other listener has it.
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 import msgspec
 
@@ -54,6 +55,8 @@ class PeersHandler:
             )
             log.error("a broker of another cluster", peer=context.connection.peer, error=text)
             return QuorumResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID, error_message=text)
+        if self not in context.connection.parked:
+            context.connection.parked[self] = partial(self._quorum.hung_up, request.node_id)
         self._quorum.receive(request.node_id, (request.host, request.port), request.messages)
         return QuorumResponse()
 
