@@ -29,6 +29,7 @@ from tidelog.cluster.metadata_log import METADATA_CONFIG, METADATA_PARTITION
 from tidelog.cluster.metadata_machine import MetadataMachine
 from tidelog.cluster.quorum_store import QuorumStore, open_log
 from tidelog.cluster.records import BrokerEndpoint
+from tidelog.cluster.replica import Replica
 from tidelog.config import BrokerConfig
 from tidelog.consensus.settings import Settings
 from tidelog.storage.log_dir import LogDir
@@ -37,6 +38,7 @@ CONTROLLER: Final = "CONTROLLER"
 WILDCARDS: Final = frozenset({"", "0.0.0.0", "::"})
 HEARTBEATS_PER_TIMEOUT: Final = 5
 HAND_OVER_SECONDS: Final = 1.0
+ABANDON_SECONDS: Final = 1.0
 
 
 class ClusterSide:
@@ -113,6 +115,20 @@ class ClusterSide:
                 return endpoint.host, endpoint.port
         return self.quorum.addresses.get(node_id)
 
+    def closest(self, replica: Replica, offset: int, rack: str) -> int | None:
+        """An in-sync follower in that rack that has the offset, unless this broker stands there itself."""
+        followers = replica.followers
+        if followers is None or rack == self._config.broker_rack:
+            return None
+        brokers = self.metadata.image.brokers
+        for node_id in sorted(followers.isr):
+            broker = brokers.get(node_id)
+            if broker is None or broker.rack != rack or node_id == self._config.node_id:
+                continue
+            if offset <= followers.end_offset_of(node_id) and self.metadata.image.is_available(node_id):
+                return node_id
+        return None
+
     # -- start and stop ---------------------------------------------------------------------------------------------
 
     def bind(self, endpoints: list[Endpoint]) -> None:
@@ -169,6 +185,11 @@ class ClusterSide:
             deadline = self._loop.time() + HAND_OVER_SECONDS
             while self.quorum.leads and self._loop.time() < deadline:
                 await asyncio.sleep(0.01)
+
+    async def abandon(self) -> None:
+        """This broker's disk is gone: the others take over at once, if they can be told."""
+        if self.membership is not None and not self.quorum.leads:
+            await self.membership.leave(ABANDON_SECONDS)
 
     async def stop(self) -> None:
         if self._forming is not None:

@@ -23,17 +23,25 @@ def run(config: BrokerConfig) -> int:
     show(logging.INFO)
     raise_descriptor_limit()
     try:
-        uvloop.run(_serve(config))
+        failure = uvloop.run(_serve(config))
     except DiskLocked as error:
         print(f"tidelog: {error}. Stop that broker, or give this one another --data-dir.", file=sys.stderr)
         return 1
     except (KafkaError, WrongDirectory, OSError) as error:
         print(f"tidelog: cannot start: {error}", file=sys.stderr)
         return 1
+    if failure is not None:
+        print(
+            f"tidelog: left the cluster, which goes on without it: {failure}. Repair or replace the disk and start "
+            f"again: what this broker had is copied from the others.",
+            file=sys.stderr,
+        )
+        return 1
     return 0
 
 
-async def _serve(config: BrokerConfig) -> None:
+async def _serve(config: BrokerConfig) -> str | None:
+    """Why it had to leave; None if it was asked to."""
     loop = asyncio.get_running_loop()
     stopped = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -46,15 +54,18 @@ async def _serve(config: BrokerConfig) -> None:
         # In a cluster that has no majority yet, starting takes until it has one.
         starting.cancel()
         await asyncio.gather(starting, return_exceptions=True)
-        return
+        return None
     await starting
     # What is here now stays: the collector need not look at it again and again.
     gc.collect()
     gc.freeze()
     announce(node)
-    await stopping
+    await asyncio.wait((stopping, node.failed), return_when=asyncio.FIRST_COMPLETED)
+    if node.failed.done():
+        return node.failed.result()
     print("stopping ...", flush=True)
     await node.stop()
+    return None
 
 
 def announce(node: Node) -> None:

@@ -68,11 +68,11 @@ class Membership:
         if self.failure is not None:
             raise self.failure
 
-    async def leave(self) -> None:
+    async def leave(self, patience_s: float = STOP_SECONDS) -> None:
         """Move leaders away, if anybody is there to take them; then go."""
         self._stopping = True
         try:
-            async with asyncio.timeout(STOP_SECONDS):
+            async with asyncio.timeout(patience_s):
                 await self._may_stop.wait()
         except TimeoutError:
             log.warning("stopped before others had taken over")

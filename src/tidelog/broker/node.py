@@ -68,10 +68,13 @@ class Node:
         self.config = config
         self.clock = clock or SystemClock()
         self.addresses: list[tuple[str, int]] = []
+        self._leaving: asyncio.Task[None] | None = None
         self.endpoints: list[Endpoint] = []
 
     async def start(self) -> None:
         loop = asyncio.get_running_loop()
+        self.failed: asyncio.Future[str] = loop.create_future()
+        """Done when this broker is of no use to its cluster any more: the reason."""
         self.directory = LogDir.open(
             RealDisk(),
             self.config.log_dirs[0],
@@ -220,7 +223,15 @@ class Node:
         verifier = TransactionVerifier(self.transactions.coordinator, remote)
         handlers = (
             ProduceHandler(self.partitions, self.waiting, self.flusher, self.deep_work, verifier, self.clock),
-            FetchHandler(self.partitions, self.waiting, self.flusher, sessions, config.fetch_max_bytes, self.clock),
+            FetchHandler(
+                self.partitions,
+                self.waiting,
+                self.flusher,
+                sessions,
+                config.fetch_max_bytes,
+                self.clock,
+                closest=self.cluster.closest if self.cluster and config.replica_selector_class else None,
+            ),
             OffsetsHandler(self.partitions),
             ClusterHandler(
                 self.metadata,
@@ -280,6 +291,14 @@ class Node:
             coordinator.fail(StorageOffline(reason))
         for each in self.partitions:
             self.waiting.on_failure(each)
+        if self.cluster is not None and not self._leaving:
+            # Alone, it can still tell its clients why. In a cluster others have everything, and it would only be in
+            # the way.
+            self._leaving = asyncio.get_running_loop().create_task(self._leave_for_good(self.cluster, reason))
+
+    async def _leave_for_good(self, cluster: ClusterSide, reason: str) -> None:
+        await cluster.abandon()
+        self.failed.set_result(reason)
 
     async def stop(self) -> None:
         """Answer what is in flight, make everything durable, leave the mark of a clean shutdown."""

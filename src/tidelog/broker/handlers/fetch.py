@@ -3,11 +3,12 @@
 Versions 4-18: sessions from 7, leader epochs from 9, zstd from 10, topic ids from 13. Long polls are parked once and
 woken by the append. Both isolation levels are served: read_committed ends at the last stable offset and is told which
 transactions were aborted. A follower's fetch (only by the listener for brokers) reads to the end of the log, and says
-that everything before it is safe there. Not done: consumers are never redirected to another replica.
+that everything before it is safe there. A consumer that says where it stands is sent to an in-sync replica of its rack
+(from 11, KIP-392), which serves it up to the watermark it knows of.
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from uuid import UUID
 
 from tidelog.broker.connection import Part
@@ -29,9 +30,13 @@ CONSUMER = -1
 AT_ONCE = 2000
 """Partitions read before others get their turn: a few milliseconds' worth."""
 FIRST_VERSION_WITH_IDS = 13
+FOLLOWERS_SINCE = 11
+"""The first version by which consumers read from replicas that do not lead."""
 NOTHING_ABORTED: tuple[()] = ()
 
 Aborted = tuple[AbortedTransaction, ...] | None
+Closest = Callable[[Replica, int, str], int | None]
+"""The broker of this rack from which the offset can be read, if that is not this one."""
 
 _new = tuple.__new__
 
@@ -47,7 +52,9 @@ class FetchHandler:
         clock: Clock,
         *,
         for_brokers: bool = False,
+        closest: Closest | None = None,
     ) -> None:
+        self._closest = closest
         self._clock = clock
         self._for_brokers = for_brokers
         self._partitions = partitions
@@ -147,7 +154,7 @@ class FetchHandler:
                 results.append(_failure(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
                 continue
             replica = replicas[index]
-            if replica is None or not replica.is_leader:
+            if replica is None or (not replica.is_leader and not attempt.may_read_from(replica)):
                 attempt.failed = True
                 results.append(_failure(index, ErrorCode.NOT_LEADER_OR_FOLLOWER))
                 continue
@@ -155,6 +162,12 @@ class FetchHandler:
             if attempt.follower != CONSUMER:
                 results.append(_read_for_follower(attempt, replica, wish))
                 continue
+            if attempt.request.rack_id and self._closest is not None:
+                nearer = self._closest(replica, wish.fetch_offset, attempt.request.rack_id)
+                if nearer is not None:
+                    attempt.failed = True  # worth an answer at once
+                    results.append(_elsewhere(replica, index, nearer))
+                    continue
             watermark = replica.high_watermark
             if wish.fetch_offset == watermark and _is_plain(replica, wish):
                 # Nothing new: what nearly every partition of a long list says. Made without keyword arguments.
@@ -186,6 +199,10 @@ class Attempt:
         else:
             self.topics = _by_topic(self.wanted)
         self.begin(0)
+
+    def may_read_from(self, replica: Replica) -> bool:
+        """Whether a consumer may be served by this replica although it does not lead."""
+        return self.follower == CONSUMER and self.context.version >= FOLLOWERS_SINCE and replica.leader >= 0
 
     @property
     def size(self) -> int:
@@ -356,6 +373,20 @@ def _divergence(replica: Replica, wish: FetchPartition) -> EpochEndOffset | None
         # An epoch we never heard of: there is no place to send the client back to, and silence would keep it asking.
         raise OffsetOutOfRange(wish.fetch_offset, replica.log.start_offset, replica.log.end_offset)
     return EpochEndOffset(epoch=epoch, end_offset=end)
+
+
+def _elsewhere(replica: Replica, partition: int, node_id: int) -> FetchedPartition:
+    return FetchedPartition(
+        partition=partition,
+        error_code=0,
+        high_watermark=replica.high_watermark,
+        last_stable_offset=replica.last_stable_offset,
+        log_start_offset=replica.log.start_offset,
+        diverging_epoch=None,
+        aborted_transactions=None,
+        records=None,
+        preferred_read_replica=node_id,
+    )
 
 
 def _failure(partition: int, code: ErrorCode) -> FetchedPartition:
