@@ -93,7 +93,7 @@ class TidelogStreamWriter(DataSourceStreamArrowWriter):
         with open_cluster(options) as cluster:
             if not options.exactly_once:
                 return Written(write_rows(options, cluster, iterator, None, task.partitionId()))
-            query_id, run_id, batch = _place(task)
+            query_id, run_id, batch = task_place(task)
             with open_transactions(options, cluster) as transactions:
                 ledger = Ledger(transactions, query_id)
                 state = ledger.enter(run_id, batch, leads=task.partitionId() == 0)
@@ -247,7 +247,8 @@ def _task() -> TaskContext:
     return task
 
 
-def _place(task: TaskContext) -> tuple[str, str, int]:
+def task_place(task: TaskContext) -> tuple[str, str, int]:
+    """The query, its run and the micro-batch that a task is of."""
     query_id, run_id, batch = (task.getLocalProperty(name) for name in (QUERY_ID, RUN_ID, BATCH_ID))
     if query_id is None or run_id is None or batch is None:
         raise RuntimeError("Spark did not say which query and batch a task is of; use delivery=at-least-once")
