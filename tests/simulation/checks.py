@@ -2,6 +2,7 @@
 
 from tests.simulation.process import Process
 from tests.simulation.state import EMPTY, FoldMachine, State, fold
+
 from tidelog.consensus.control import decode_voters
 from tidelog.consensus.entries import VOTERS, Entry
 from tidelog.consensus.replica import LEADER

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tests.simulation.process import Process, WatchedStore
+
 from tidelog.consensus.entries import Entry, HardState, SnapshotId
 from tidelog.consensus.leading import PendingRead
 from tidelog.consensus.messages import AnyMessage, AppendRequest, AppendResponse, VoteRequest

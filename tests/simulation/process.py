@@ -4,8 +4,8 @@ from base64 import urlsafe_b64encode
 from random import Random
 
 from sim_disk import SimDisk
-
 from tests.simulation.state import FoldMachine
+
 from tidelog.cluster.metadata_log import METADATA_PARTITION
 from tidelog.cluster.quorum_store import QuorumStore, open_log
 from tidelog.config import TopicConfig

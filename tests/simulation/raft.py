@@ -11,11 +11,11 @@ from random import SystemRandom
 from time import process_time
 
 from rich.progress import track
-
 from tests.simulation.checks import Violation
 from tests.simulation.planted import MUTATIONS, Mutation
 from tests.simulation.scenario import Scenario
 from tests.simulation.world import World
+
 from tidelog.errors import InvariantViolated
 
 SOUND = Mutation("none")

@@ -4,6 +4,7 @@ from tests.simulation.checks import Violation, require
 from tests.simulation.network import CLEAR, Weather
 from tests.simulation.process import Process
 from tests.simulation.world import ELECTION_MS, World
+
 from tidelog.consensus.replica import LEADER
 from tidelog.errors import KafkaError
 

@@ -6,11 +6,11 @@ from random import Random
 from typing import NamedTuple
 
 from sim_disk import PowerLost
-
 from tests.simulation.checks import Checks, Violation, require
 from tests.simulation.network import Network
 from tests.simulation.process import Process, WatchedStore
 from tests.simulation.state import value_batch
+
 from tidelog.consensus.driver import SnapshotJob
 from tidelog.consensus.entries import Entry
 from tidelog.consensus.errors import HandingOver, NotLeader

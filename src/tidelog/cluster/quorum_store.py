@@ -1,4 +1,4 @@
-"""The quorum's store: entries as record batches in an ordinary `storage.Log`, snapshots and the vote in files beside it.
+"""The quorum's store: entries as record batches in an ordinary `storage.Log`, snapshots and vote in files beside it.
 
 A metadata log that was written before there was a quorum is one of epoch 0, and needs no conversion.
 

@@ -1,4 +1,4 @@
-"""Control records of the metadata log, in Kafka's numbers and formats: leader changes, voters, a snapshot's first and last.
+"""Control records of the metadata log, in Kafka's numbers and formats: leader changes, voters, a snapshot's ends.
 
 Their key is a version and a type, as of transaction markers, which have the types 0 and 1.
 """

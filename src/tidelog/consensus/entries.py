@@ -18,7 +18,7 @@ quorum has epoch 0 throughout."""
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """`data` is opaque: for DATA a whole record batch with `count` records, for the others the value of a control record."""
+    """`data` is opaque: for DATA a record batch with `count` records, for the others the value of a control record."""
 
     offset: int
     epoch: int

@@ -17,7 +17,7 @@ from tidelog.errors import invariant
 
 
 class Arriving(NamedTuple):
-    """A snapshot of which the first `position` bytes are here. Another leader's of the same name may have other bytes."""
+    """A snapshot of which `position` bytes are here. Another leader's of the same name may have other bytes."""
 
     epoch: int
     snapshot: SnapshotId
