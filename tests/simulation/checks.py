@@ -1,4 +1,4 @@
-"""What must hold after every step. Each check looks only at what the step changed, so that it can be made every time."""
+"""What must hold after every step. A check looks only at what the step changed, so that it can be made every time."""
 
 from tests.simulation.process import Process
 from tests.simulation.state import EMPTY, FoldMachine, State, fold

@@ -1,4 +1,4 @@
-"""The state machine of the simulation: a fold of everything applied, so that one wrong, missing or doubled entry shows."""
+"""The state machine of the simulation: a fold of all that is applied, so a wrong, missing or doubled entry shows."""
 
 from typing import NamedTuple
 from zlib import crc32

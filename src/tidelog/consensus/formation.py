@@ -47,9 +47,7 @@ def decide(own: DiskReport, listed: Iterable[int], others: Mapping[int, DiskRepo
     wanted = set(listed) | {own.key.id}
     old = [each.key.id for each in [own, *others.values()] if each.end_offset > 0]
     if len(old) > 1:
-        raise TwoHistories(
-            f"nodes {sorted(old)} each have metadata of their own; start all but one with empty directories"
-        )
+        raise TwoHistories(f"nodes {sorted(old)} each have metadata of their own: empty all but one")
     if wanted - {own.key.id} - others.keys():
         return WAIT
     first = old[0] if old else min(wanted)
@@ -57,10 +55,10 @@ def decide(own: DiskReport, listed: Iterable[int], others: Mapping[int, DiskRepo
 
 
 def next_voter(raft: Raft, listed: Mapping[int, Voter]) -> tuple[ReplicaKey | None, Voter | None]:
-    """(whom to remove, whom to add) for a leader to come closer to the listed voters; at most one of them is not None.
+    """(whom to remove, whom to add) for a leader to come closer to the listed voters; at most one is not None.
 
-    `listed` is keyed by node id, each with the disk that the node has now. A voter whose node came back with another disk
-    is removed once the new disk follows.
+    `listed` is keyed by node id, each with the disk that the node has now. A voter whose node came back with another
+    disk is removed once the new disk follows.
     """
     if raft.role != LEADER:
         return None, None

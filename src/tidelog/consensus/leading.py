@@ -80,7 +80,7 @@ class Leading(Following):
     def _tick_leader(self) -> None:
         settings = self.settings
         if self._now - self._ticked_ms > settings.election_timeout_ms // 2:
-            # We were asleep, and answers may wait to be read: a heartbeat's time to read them before drawing conclusions.
+            # We were asleep, and answers may wait to be read: they get a heartbeat's time before we draw conclusions.
             for progress in self._progress.values():
                 waited = settings.election_timeout_ms - settings.heartbeat_ms
                 progress.answered_ms = max(progress.answered_ms, self._now - waited)

@@ -37,7 +37,7 @@ class VoteResponse(Message, frozen=True, array_like=True, tag=2, gc=False):
 
 
 class AppendRequest(Message, frozen=True, array_like=True, tag=3, gc=False):
-    """Entries after `prev_offset`, before which the leader's last entry has `prev_epoch`. Without any: a heartbeat."""
+    """Entries after `prev_offset`, before which the leader's last entry has `prev_epoch`. None: a heartbeat."""
 
     prev_offset: int
     prev_epoch: int
@@ -48,8 +48,8 @@ class AppendRequest(Message, frozen=True, array_like=True, tag=3, gc=False):
 
 
 class AppendResponse(Message, frozen=True, array_like=True, tag=4, gc=False):
-    """`match`: up to here the log is the leader's and on disk. A rejection says instead where to look for agreement: the
-    largest epoch not above the asked one, and where it ends."""
+    """`match`: up to here the log is the leader's and on disk. A rejection says instead where to look for agreement:
+    the largest epoch not above the asked one, and where it ends."""
 
     match: int
     end_offset: int

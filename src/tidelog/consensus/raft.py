@@ -1,7 +1,7 @@
 """A replica of the quorum: what can be asked of it, and what it wants done.
 
 Deterministic: the same calls with the same dice give the same `Ready`s. Time is monotonic milliseconds and goes with
-every call. After any calls, take `ready()` until it is empty; `ready.py` says what to do with it.
+the calls that need it. After any calls, take `ready()` until it is None; `ready.py` says what to do with it.
 """
 
 from collections import deque
@@ -35,7 +35,7 @@ from tidelog.consensus.messages import (
 )
 from tidelog.consensus.ready import LogReader, Ready, Restored
 from tidelog.consensus.replica import LEADER
-from tidelog.consensus.settings import Dice, Settings
+from tidelog.consensus.settings import DEFAULTS, Dice, Settings
 from tidelog.consensus.voters import ANY_DIRECTORY, NOBODY, ReplicaKey, Voter, VoterSet
 
 __all__ = ["Proposed", "QuorumStatus", "Raft", "ReplicaState"]
@@ -74,7 +74,7 @@ class Raft(Leading):
         restored: Restored,
         reader: LogReader,
         *,
-        settings: Settings = Settings(),
+        settings: Settings = DEFAULTS,
         dice: Dice,
         now_ms: int,
     ) -> None:
@@ -175,7 +175,7 @@ class Raft(Leading):
         self._election_deadline = now_ms
 
     def propose(self, data: bytes, count: int = 1) -> Proposed:
-        """`data` is a record batch with `count` records. Raises NotLeader, HandingOver or Overloaded with nothing done."""
+        """`data`: a record batch with `count` records. Raises NotLeader, HandingOver or Overloaded and does nothing."""
         self._check_leads()
         while self._unsettled and self._unsettled[0][0] <= self.commit:
             self._unsettled_bytes -= self._unsettled.popleft()[1]

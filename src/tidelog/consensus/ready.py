@@ -7,8 +7,8 @@ For each `Ready`, in this order:
 3. `load`: replace the state machine by this snapshot. Then apply `committed`, in order.
 4. `reads`: answer them from the state machine as it is now.
 
-Once a write is durable, with all before it: `Raft.persisted(number)`, which may release more messages. Losing messages is
-allowed; losing a write, or saying that it is durable when it is not, is not.
+Once a write is durable, with all before it: `Raft.persisted(number)`, which may release more messages. Messages may be
+lost; a write may not, nor may it be called durable when it is not.
 """
 
 from collections.abc import Sequence
@@ -41,7 +41,7 @@ class Write(NamedTuple):
 
 
 class ReadGrant(NamedTuple):
-    """This replica was the leader after the read was asked for, and the state machine has all that was committed then."""
+    """This replica led after the read was asked for, and the state machine has all that was committed then."""
 
     context: object
     offset: int

@@ -1,6 +1,6 @@
 """How long a replica waits, and how much it may have under way."""
 
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 
 class Dice(Protocol):
@@ -29,3 +29,6 @@ class Settings(NamedTuple):
     """Of the newest entries, which are sent without asking the store."""
     proposals_bytes_max: int = 64 << 20
     """Of entries that are not committed yet. More are refused: nobody is served by a longer queue."""
+
+
+DEFAULTS: Final = Settings()

@@ -1,6 +1,6 @@
 """`<end offset>-<epoch>.checkpoint`: a snapshot as record batches between a header and a footer, as Kafka has it.
 
-The voters follow the header. Every batch has its checksum and the footer comes last, so half a file is not taken for one.
+The voters follow the header. Every batch has its checksum and the footer comes last: half a file is not taken for one.
 """
 
 import re

@@ -11,7 +11,7 @@ from tidelog.consensus.messages import AnyMessage, decode_message, encode_messag
 from tidelog.consensus.raft import Raft
 from tidelog.consensus.ready import ReadGrant, Restored, Sync, Write
 from tidelog.consensus.replica import LEADER
-from tidelog.consensus.settings import Settings
+from tidelog.consensus.settings import DEFAULTS, Settings
 from tidelog.consensus.voters import ReplicaKey, Voter, VoterSet
 
 
@@ -131,7 +131,7 @@ class Member:
 
 class Cluster:
     def __init__(
-        self, *voters: int, others: Sequence[int] = (), settings: Settings = Settings(), snapshot_bytes: int = 1 << 40
+        self, *voters: int, others: Sequence[int] = (), settings: Settings = DEFAULTS, snapshot_bytes: int = 1 << 40
     ) -> None:
         self.now = 0
         self.settings = settings
