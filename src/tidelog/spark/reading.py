@@ -18,9 +18,11 @@ log = logging.getLogger("tidelog.spark")
 
 def read_task(options: SourceOptions, task: ReadTask, columns: Sequence[str]) -> Iterator[Any]:
     """Arrow batches with `columns` in that order."""
-    from tidelog.spark.values import decoder
+    decode = None
+    if options.value_format != "raw":
+        from tidelog.spark.values import ValueDecoder
 
-    decode = decoder(options)
+        decode = ValueDecoder(options)
     made = {"value", "_error", "_raw"} if decode is not None else set()
     stored = [name for name in columns if name not in made]
     if made & set(columns):

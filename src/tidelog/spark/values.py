@@ -27,13 +27,6 @@ Decoded = tuple[Any, list[str | None]]  # an array, and per row what is wrong wi
 Decode = Callable[[Any], Decoded]
 
 
-def decoder(options: SourceOptions) -> "ValueDecoder | None":
-    """None for `raw`: bytes stay bytes."""
-    if options.value_format == "raw":
-        return None
-    return ValueDecoder(options)
-
-
 class ValueDecoder:
     def __init__(self, options: SourceOptions) -> None:
         from pyspark.sql.pandas.types import to_arrow_type

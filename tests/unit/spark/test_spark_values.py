@@ -13,7 +13,7 @@ from tidelog.spark.bounds import InvalidOption
 from tidelog.spark.ddl import parse_ddl
 from tidelog.spark.options import parse_options
 from tidelog.spark.value_schema import from_avro, value_type
-from tidelog.spark.values import decoder
+from tidelog.spark.values import ValueDecoder
 
 DDL = "id BIGINT, item STRING, price DOUBLE, tags ARRAY<STRING>, at STRUCT<city: STRING, ok: BOOLEAN>"
 
@@ -21,7 +21,7 @@ DDL = "id BIGINT, item STRING, price DOUBLE, tags ARRAY<STRING>, at STRUCT<city:
 def decode(values, value_format="json", schema=DDL):
     given = {"kafka.bootstrap.servers": "h:1", "subscribe": "t", "value.format": value_format}
     options = parse_options(given | ({"value.schema": schema} if schema else {}), streaming=False)
-    made = decoder(options).columns(pa.array(values, pa.binary()))
+    made = ValueDecoder(options).columns(pa.array(values, pa.binary()))
     rows = pa.table(made).to_pylist()
     return [(row["value"], row["_error"], row["_raw"]) for row in rows]
 

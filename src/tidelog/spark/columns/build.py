@@ -28,6 +28,7 @@ TYPES: Final[dict[str, Any]] = {
 ROWS_MAX: Final = 1 << 17
 """Rows of one Arrow batch: enough that its fixed cost does not show, few enough that Spark's copy of it stays small."""
 
+CONSTANT_ROWS: Final = 1 << 15
 _TIME_SPAN: Final = 1 << 62  # as in wire.records: base and delta each stay below, so their sum is an i64
 _MICROS: Final = 1000
 _NO_BYTES: Final = np.empty(0, np.uint8)
@@ -43,7 +44,7 @@ class ColumnBuilder:
         self._columns = tuple(columns)
         self._topic, self._partition, self._read_committed = topic, partition, read_committed
         self.schema = pa.schema([(name, TYPES[name]) for name in columns])
-        self._constants: dict[tuple[str, int], Any] = {}
+        self._constants: dict[tuple[str, str | int], Any] = {}
 
     def read(self, fetched: Fetched, first: int, until: int) -> Iterator[Any]:
         """Records with offsets in [first, until) as `pyarrow.RecordBatch`es of at most ROWS_MAX rows."""
@@ -86,25 +87,24 @@ class ColumnBuilder:
             case "timestampType":
                 return self._timestamp_types(portion, notes, rows)
             case "topic":
-                return self._constant("topic", self._topic, pa.string(), rows)
-        return self._constant("partition", self._partition, pa.int32(), rows)
+                return self._constant("topic", self._topic, rows)
+        return self._constant("partition", self._partition, rows)
 
     def _timestamp_types(self, portion: Portion, notes: Any, rows: int) -> Any:
         """0 is CreateTime, 1 LogAppendTime: nearly always the same for all."""
         kinds = [int(bool(header.attributes & LOG_APPEND_TIME)) for header in portion.headers]
         if len(set(kinds)) == 1:
-            return self._constant("timestampType", kinds[0], pa.int32(), rows)
+            return self._constant("timestampType", kinds[0], rows)
         ends = np.array([header.last_offset for header in portion.headers], np.int64)
         batch_of = np.searchsorted(ends, notes[:rows, kernel.OFFSET])
-        return pa.array(np.array(kinds, np.int32)[batch_of])
+        return _plain(np.array(kinds, np.int32)[batch_of], pa.int32())
 
-    def _constant(self, name: str, value: Any, kind: Any, rows: int) -> Any:
+    def _constant(self, name: str, value: str | int, rows: int) -> Any:
         """Slices of one array: the same bytes are not written anew for every batch."""
-        size = max(ROWS_MAX, 1 << (rows - 1).bit_length()) if rows > 0 else ROWS_MAX
-        known = self._constants.get((f"{name}={value}", size))
-        if known is None:
-            known = pa.repeat(pa.scalar(value, kind), size)
-            self._constants[f"{name}={value}", size] = known
+        known = self._constants.get((name, value))
+        if known is None or len(known) < rows:
+            known = _repeated(value, max(rows, CONSTANT_ROWS))
+            self._constants[name, value] = known
         return known.slice(0, rows)
 
     def _explain(self, portion: Portion, broken: int) -> None:
@@ -150,10 +150,23 @@ def _table(portion: Portion) -> Any:
     return np.array(rows, np.int64)
 
 
+def _repeated(value: str | int, rows: int) -> Any:
+    # By hand: what Arrow offers for this looks whether pandas is there, and by that loads it: 45 MB for nothing.
+    if isinstance(value, int):
+        return _plain(np.full(rows, value, np.int32), pa.int32())
+    text = value.encode()
+    ends = np.arange(0, (rows + 1) * len(text), len(text), dtype=np.int32)[: rows + 1]
+    return pa.Array.from_buffers(pa.string(), rows, [None, pa.py_buffer(ends), pa.py_buffer(text * rows)])
+
+
+def _plain(numbers: Any, kind: Any) -> Any:
+    return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(numbers)])
+
+
 def _numbers(notes: Any, rows: int, which: int, factor: int, kind: Any) -> Any:
     into = np.empty(rows, np.int64)
     kernel.column(notes, rows, which, factor, into)
-    return pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(into)])
+    return _plain(into, kind)
 
 
 def _parts(data: Any, notes: Any, rows: int, place: int, kind: Any) -> Any:
