@@ -39,10 +39,8 @@ class Checks:
         for entry in entries:
             before = raft.log.epoch_before(entry.offset)
             known = self.written.setdefault((entry.offset, entry.epoch), (entry, before))
-            same = known[0] == entry and (known[1] == before or None in (known[1], before))
-            require(
-                same, f"log matching: {entry.offset} of epoch {entry.epoch} on {process.id} differs from another log"
-            )
+            if known[0] != entry or (known[1] != before and None not in (known[1], before)):
+                raise Violation(f"log matching: {process.id} has another {entry.offset} of epoch {entry.epoch}")
             if entry.kind == VOTERS and raft.role == LEADER and entry.epoch == raft.epoch:
                 self._one_change(process, entry)
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from tidelog.consensus.control import decode_voters
 from tidelog.consensus.electing import Electing
 from tidelog.consensus.entries import Entry, SnapshotId
-from tidelog.consensus.messages import AppendRequest, AppendResponse, SnapshotRequest, SnapshotResponse
+from tidelog.consensus.messages import AppendRequest, AppendResponse, SnapshotRequest, SnapshotResponse, TimeoutNow
 from tidelog.consensus.ready import SnapshotPiece
 from tidelog.consensus.replica import FOLLOWER, LEADER
 from tidelog.consensus.voters import ReplicaKey, VoterSet
@@ -190,3 +190,7 @@ class Following(Electing):
             super()._on_election_timeout()
         else:
             self._set_election_timer()
+
+    def _on_timeout_now(self, message: TimeoutNow) -> None:
+        if self._installing is None:  # the log to stand with is being replaced
+            super()._on_timeout_now(message)
