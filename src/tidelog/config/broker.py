@@ -81,6 +81,12 @@ class BrokerConfig:
         Anyone who can connect there may act as a broker, so let nobody else.""",
     )
     broker_rack: str | None = string(None, "Where this broker stands: replicas of a partition go to different racks.")
+    replica_selector_class: str | None = string(
+        None,
+        """Set to org.apache.kafka.common.replica.RackAwareReplicaSelector to let consumers that have a client.rack read
+        from an in-sync replica in that rack. Unset: they read from the leader.""",
+        one_of("org.apache.kafka.common.replica.RackAwareReplicaSelector"),
+    )
     broker_heartbeat_interval_ms: int = integer(
         200, "How often a broker tells the controller that it is there.", at_least(1)
     )
