@@ -193,6 +193,10 @@ class TransactionsHandler:
             partitions = dict.fromkeys(
                 TopicPartition(topic.name, number) for topic in marker.topics for number in topic.partition_indexes
             )
+            if marker.producer_id < 0 or marker.producer_epoch < 0:
+                error = KafkaError("no producer has this id and epoch", ErrorCode.INVALID_REQUEST)
+                written(position, marker, dict.fromkeys(partitions, error))
+                continue
             self._markers.write(end, partitions, lambda failures, at=position, of=marker: written(at, of, failures))  # type: ignore[misc]
 
 
