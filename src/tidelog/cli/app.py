@@ -6,7 +6,7 @@ import typer
 from typer.core import TyperGroup
 
 from tidelog import __version__
-from tidelog.cli import config, consume, demo, group, log, produce, serve, topic, txn
+from tidelog.cli import config, consume, demo, group, log, pipeline, produce, serve, topic, txn
 
 
 # No rich markup: help then starts in a tenth of a second, and an error is one line instead of a box.
@@ -14,7 +14,7 @@ class InOrder(TyperGroup):
     """Commands in the order a newcomer meets them, not commands first and groups after."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        order = ["demo", "serve", "topic", "produce", "consume", "group", "txn", "config", "log", "version"]
+        order = ["demo", "serve", "topic", "produce", "consume", "group", "txn", "pipeline", "config", "log", "version"]
         return sorted(self.commands, key=order.index)
 
 
@@ -26,6 +26,7 @@ app.command()(produce.produce)
 app.command()(consume.consume)
 app.add_typer(group.app, name="group")
 app.add_typer(txn.app, name="txn")
+app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(config.app, name="config")
 app.add_typer(log.app, name="log")
 app.command()(demo.demo)

@@ -76,13 +76,14 @@ class FileCommits:
             "batch": batch,
             "files": [[each.staged, each.final, each.rows] for each in files],
         }
-        # The files must be found in their directory after a power cut, before anything says that they count.
-        for directory in {(self._root / each.staged).parent for each in files}:
-            _sync(directory)
         try:
+            # The files must be found in their directory after a power cut, before anything says that they count.
+            for directory in {(self._root / each.staged).parent for each in files}:
+                _sync(directory)
             _create(self._manifest(batch), json.dumps(manifest))
-        except FileExistsError:
-            if self._read(batch)["run"] != run_id:
+        except (FileExistsError, FileNotFoundError) as found:
+            # Staged files go only when another run's decision has made them useless.
+            if isinstance(found, FileNotFoundError) or self._read(batch)["run"] != run_id:
                 raise Superseded(f"batch {batch} was decided by another run of the query; this one stops") from None
 
     def finish(self, batch: int) -> None:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -108,6 +109,8 @@ class _OpenFile:
         return size
 
     def discard(self) -> None:
+        with suppress(Exception):  # the disk may be full, and the file goes anyway
+            self._writer.close()
         self._file.close()
         self._path.unlink(missing_ok=True)
 

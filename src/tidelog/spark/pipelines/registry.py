@@ -9,11 +9,12 @@ import json
 import os
 import signal
 import time
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from tidelog.spark.pipelines.running import Progress
+if TYPE_CHECKING:
+    from tidelog.spark.pipelines.running import Progress
 
 RUNNING, ENDED, FAILED, STOPPED, KILLED = "running", "ended", "failed", "stopped", "killed"
 _NAME_MAX: Final = 100
@@ -60,8 +61,8 @@ class Registration:
         self.entry = Entry(name, kind, topics, to, os.getpid(), time.time())
         self._write()
 
-    def progress(self, progress: Progress) -> None:
-        self.entry.progress = {name: getattr(progress, name) for name in Progress.__slots__}
+    def progress(self, progress: "Progress") -> None:
+        self.entry.progress = asdict(progress)
         self._write()
 
     def ended(self, state: str, error: str | None = None) -> None:

@@ -36,7 +36,7 @@ class Route:
 def replay(
     spark: SparkSession, wanted: Route, to: str, *, until_timestamp: int | None = None, keep_time: bool = True
 ) -> DataStreamWriter:
-    """Records as they were, with headers that say where they come from. `until_timestamp` leaves out what is younger."""
+    """Records as they were, with headers that say where they come from; none of `until_timestamp` or younger."""
     if to == wanted.topic and wanted.bootstrap_servers_to is None:
         raise InvalidOption(f"{to} would be replayed into itself, without end")
     rows = _read(spark, wanted)
