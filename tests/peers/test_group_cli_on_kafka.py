@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 from tests.peers.cli_cases import Cli
+from tests.peers.commit_epoch_cases import CommitEpochCases
 from tests.peers.group_cli_cases import GroupCliCases
 from tests.peers.kafka_server import KafkaServer
 
@@ -24,3 +25,7 @@ class TestGroupCliOnKafka(GroupCliCases):
         told = cli("group", "diagnose", read, "--seconds", "0", "-o", "json").json
         assert (told["history"], "only Tidelog's does" in told["history_missing_because"]) == (False, True)
         assert "judged without history" in cli("group", "diagnose", read, "--seconds", "0").out
+
+
+class TestCommitEpochsOnKafka(CommitEpochCases):
+    """What Tidelog is held to as well."""

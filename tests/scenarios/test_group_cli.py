@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 from tests.peers.cli_cases import Cli
+from tests.peers.commit_epoch_cases import CommitEpochCases
 from tests.peers.group_cli_cases import GroupCliCases, kinds
 from tests.peers.group_workers import Worker, commit, until, write
 
@@ -34,6 +35,10 @@ def broker() -> Iterator[Broker]:
 @pytest.fixture(scope="module")
 def bootstrap(broker: Broker) -> str:
     return broker.bootstrap_servers
+
+
+class TestCommitEpochsOnTidelog(CommitEpochCases):
+    """As on Apache Kafka."""
 
 
 class TestGroupCliOnTidelog(GroupCliCases):

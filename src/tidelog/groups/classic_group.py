@@ -19,7 +19,7 @@ import msgspec
 
 from tidelog.errors import ErrorCode, InvariantViolated
 from tidelog.groups.embedded import CONSUMER, assigned_partitions, subscribed_topics
-from tidelog.groups.group import GroupType
+from tidelog.groups.group import GroupType, Slots
 from tidelog.groups.records import GroupMetadataKey, GroupMetadataValue, GroupRecord, MemberMetadata
 from tidelog.ids import TopicPartition
 
@@ -133,7 +133,7 @@ class ClassicGroup(msgspec.Struct, frozen=True, kw_only=True):
         return self.state is State.EMPTY
 
     def check_commit(
-        self, member_id: str, instance_id: str | None, epoch: int, *, transactional: bool, version: int
+        self, member_id: str, instance_id: str | None, epoch: int, slots: Slots, *, transactional: bool, version: int
     ) -> ErrorCode:
         if epoch < 0 and self.is_empty:
             return ErrorCode.NONE  # a consumer that assigns partitions itself, or an administrator

@@ -16,9 +16,9 @@ from tidelog.groups import consumer_records
 from tidelog.groups.assignors import NOTHING, Assignment
 from tidelog.groups.consumer_errors import FencedInstanceId, UnknownInstanceId, UnknownMemberId
 from tidelog.groups.consumer_member import ConsumerMember, MemberState, Slot, slots_of
-from tidelog.groups.consumer_records import read_assignment, read_classic, read_state
+from tidelog.groups.consumer_records import read_assignment, read_assignment_epochs, read_classic, read_state
 from tidelog.groups.embedded import CONSUMER
-from tidelog.groups.group import GroupType
+from tidelog.groups.group import GroupType, Slots
 from tidelog.groups.records import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
@@ -91,7 +91,7 @@ class ConsumerGroup:
         return not self.members
 
     def check_commit(
-        self, member_id: str, instance_id: str | None, epoch: int, *, transactional: bool, version: int
+        self, member_id: str, instance_id: str | None, epoch: int, slots: Slots, *, transactional: bool, version: int
     ) -> ErrorCode:
         if epoch < 0 and self.is_empty:
             return ErrorCode.NONE  # a consumer that assigns partitions itself, or an administrator
@@ -100,6 +100,10 @@ class ConsumerGroup:
             return ErrorCode.UNKNOWN_MEMBER_ID
         if member.classic is None and not transactional and version < MEMBER_EPOCH_COMMIT_VERSION:
             return ErrorCode.UNSUPPORTED_VERSION  # older versions know no STALE_MEMBER_EPOCH
+        if member.classic is None and 0 <= epoch < member.member_epoch:
+            # The answer that carried its new epoch is still on its way. What it had then and has now is its own.
+            own = all(member.had_since(slot, epoch) for slot in slots())
+            return ErrorCode.NONE if own else ErrorCode.STALE_MEMBER_EPOCH
         return _check_epoch(member, epoch)
 
     def check_fetch(self, member_id: str | None, epoch: int) -> ErrorCode:
@@ -242,6 +246,7 @@ class ConsumerGroup:
             state=read_state(value.state),
             assigned=read_assignment(value.assigned_partitions),
             revoking=read_assignment(value.partitions_pending_revocation),
+            assignment_epochs=read_assignment_epochs(value),
         )
         self._put(progress if old is None else _with_progress(old, progress))
 
@@ -292,6 +297,7 @@ def _with_progress(member: ConsumerMember, progress: ConsumerMember) -> Consumer
         state=progress.state,
         assigned=progress.assigned,
         revoking=progress.revoking,
+        assignment_epochs=progress.assignment_epochs,
     )
 
 

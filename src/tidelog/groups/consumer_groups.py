@@ -32,6 +32,7 @@ from tidelog.groups.group import Context, Dice, GroupSettings
 from tidelog.groups.history import EventKind
 from tidelog.groups.records import ConsumerGroupMetadataKey, GroupRecord
 from tidelog.groups.refusals import refuse
+from tidelog.ids import NO_TOPIC_ID, TopicId
 from tidelog.wire.messages.groups import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -95,6 +96,10 @@ class ConsumerGroups:
 
     def find(self, group_id: str) -> ConsumerGroup | None:
         return self._groups.get(group_id)
+
+    def topic_id(self, name: str) -> TopicId:
+        topic = self._topics.topics.find(name)
+        return NO_TOPIC_ID if topic is None else topic.topic_id
 
     def all(self) -> Iterable[ConsumerGroup]:
         return self._groups.values()

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from enum import IntEnum
+from types import MappingProxyType
 from typing import Final
 
 import msgspec
@@ -14,6 +15,8 @@ from tidelog.wire.messages.groups import ConsumerGroupHeartbeatTopicPartitions
 JOIN_EPOCH: Final = 0
 LEAVE_EPOCH: Final = -1
 STATIC_LEAVE_EPOCH: Final = -2  # gone for now; its place is kept until the session times out
+
+NEVER: Final = 2**31
 
 Slot = tuple[TopicId, int]
 
@@ -43,9 +46,15 @@ class ConsumerMember(msgspec.Struct, frozen=True, kw_only=True):
     state: MemberState = MemberState.STABLE
     assigned: Assignment = NOTHING
     revoking: Assignment = NOTHING  # Kafka's PartitionsPendingRevocation
+    assignment_epochs: Mapping[Slot, int] = MappingProxyType({})
+    """Of everything above: the member epoch since which the member has had it without a break."""
 
     def is_reconciled(self, target_epoch: int) -> bool:
         return self.state is MemberState.STABLE and self.member_epoch == target_epoch
+
+    def had_since(self, slot: Slot, epoch: int) -> bool:
+        """Whether the partition was this member's in `epoch` and has been ever since."""
+        return epoch >= self.assignment_epochs.get(slot, NEVER)
 
     def slots(self) -> Iterator[Slot]:
         """Every partition this member may still be reading: what it has and what it is giving up."""

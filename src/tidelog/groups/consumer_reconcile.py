@@ -74,6 +74,7 @@ def _moved(
         state=state,
         assigned=assignment_of(assigned),
         revoking=assignment_of(revoking) if revoking else NOTHING,
+        assignment_epochs={slot: member.assignment_epochs.get(slot, epoch) for slot in assigned | revoking},
     )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from tidelog.groups.assignors import Assignment
-from tidelog.groups.consumer_member import ConsumerMember, MemberState
+from tidelog.groups.consumer_member import ConsumerMember, MemberState, Slot
 from tidelog.groups.records import (
     ClassicMemberMetadata,
     ClassicProtocol,
@@ -80,8 +80,8 @@ def current(group_id: str, member: ConsumerMember) -> GroupRecord:
         member_epoch=member.member_epoch,
         previous_member_epoch=member.previous_member_epoch,
         state=member.state.value,
-        assigned_partitions=_current_topics(member.assigned),
-        partitions_pending_revocation=_current_topics(member.revoking),
+        assigned_partitions=_current_topics(member, member.assigned),
+        partitions_pending_revocation=_current_topics(member, member.revoking),
     )
     return GroupRecord(ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member.member_id), value)
 
@@ -99,15 +99,31 @@ def regex_removed(group_id: str, pattern: str) -> GroupRecord:
     return GroupRecord(ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=pattern), None)
 
 
-def _current_topics(assignment: Assignment) -> tuple[CurrentTopicPartitions, ...]:
+def _current_topics(member: ConsumerMember, assignment: Assignment) -> tuple[CurrentTopicPartitions, ...]:
+    epochs, now = member.assignment_epochs, max(member.member_epoch, 0)
     return tuple(
-        CurrentTopicPartitions(topic_id=topic_id, partitions=tuple(sorted(numbers)))
+        CurrentTopicPartitions(
+            topic_id=topic_id,
+            partitions=tuple(sorted(numbers)),
+            assignment_epochs=tuple(epochs.get((topic_id, number), now) for number in sorted(numbers)),
+        )
         for topic_id, numbers in sorted(assignment.items())
     )
 
 
 def read_assignment(topics: Iterable[CurrentTopicPartitions | TargetTopicPartitions]) -> Assignment:
     return {topic.topic_id: frozenset(topic.partitions) for topic in topics}
+
+
+def read_assignment_epochs(value: ConsumerGroupCurrentMemberAssignmentValue) -> dict[Slot, int]:
+    """Where a record says nothing, as older versions wrote it: since its own epoch, which is the least it can mean."""
+    found: dict[Slot, int] = {}
+    for topic in (*value.assigned_partitions, *value.partitions_pending_revocation):
+        epochs = topic.assignment_epochs or ()
+        if len(epochs) != len(topic.partitions):
+            epochs = (value.member_epoch,) * len(topic.partitions)
+        found.update(((topic.topic_id, number), epoch) for number, epoch in zip(topic.partitions, epochs, strict=True))
+    return found
 
 
 def read_state(number: int) -> MemberState:

@@ -1,7 +1,7 @@
 """What classic and consumer groups have in common, as offsets and administration see them, and what a handler is told
 about a request besides the request itself."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, NamedTuple, Protocol
@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from tidelog.coordination import NOBODY, Outcome, TimerKey, Waiter
 from tidelog.errors import ErrorCode
 from tidelog.groups.records import GroupRecord
+from tidelog.ids import TopicId
 from tidelog.wire.schema import Message
 
 BATCH_BYTES: Final = 512 * 1024
@@ -22,6 +23,10 @@ class Context(NamedTuple):
     version: int  # of the request
     waiter: Waiter = NOBODY
     """By which a deferred response will be completed."""
+
+
+Slots = Callable[[], Iterable[tuple[TopicId, int]]]
+"""The partitions of a commit, for whoever needs to know them."""
 
 
 class Dice(Protocol):
@@ -68,9 +73,9 @@ class Group(Protocol):
     def is_empty(self) -> bool: ...
 
     def check_commit(
-        self, member_id: str, instance_id: str | None, epoch: int, *, transactional: bool, version: int
+        self, member_id: str, instance_id: str | None, epoch: int, slots: Slots, *, transactional: bool, version: int
     ) -> ErrorCode:
-        """May this member, of this generation or member epoch, commit offsets?"""
+        """May this member, of this generation or member epoch, commit offsets of these partitions?"""
         ...
 
     def check_fetch(self, member_id: str | None, epoch: int) -> ErrorCode: ...
@@ -96,6 +101,10 @@ class ConsumerGroups(Protocol):
     def find(self, group_id: str) -> Group | None: ...
 
     def all(self) -> Iterable[Group]: ...
+
+    def topic_id(self, name: str) -> TopicId:
+        """NO_TOPIC_ID if there is no such topic."""
+        ...
 
     def handle(self, request: Message, context: Context, now_ms: int, classic: Any) -> Outcome[Any, GroupRecord]:
         """ConsumerGroupHeartbeat and ConsumerGroupDescribe, and JoinGroup, SyncGroup, Heartbeat and LeaveGroup for a

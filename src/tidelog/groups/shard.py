@@ -28,7 +28,7 @@ from tidelog.groups.records import (
     OffsetCommitValue,
 )
 from tidelog.groups.refusals import refuse
-from tidelog.ids import NO_PRODUCER_ID, TopicPartition
+from tidelog.ids import NO_PRODUCER_ID, NO_TOPIC_ID, TopicId, TopicPartition
 from tidelog.wire.messages.groups import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupHeartbeatRequest,
@@ -45,11 +45,12 @@ from tidelog.wire.messages.groups import (
 )
 from tidelog.wire.messages.offsets import (
     OffsetCommitRequest,
+    OffsetCommitRequestTopic,
     OffsetDeleteRequest,
     OffsetFetchRequest,
     OffsetFetchResponse,
 )
-from tidelog.wire.messages.transactions import TxnOffsetCommitRequest
+from tidelog.wire.messages.transactions import TxnOffsetCommitRequest, TxnOffsetCommitRequestTopic
 from tidelog.wire.schema import Message
 
 GroupOutcome = Outcome[Any, GroupRecord]
@@ -193,7 +194,12 @@ class GroupShard:
                 code = ErrorCode.GROUP_ID_NOT_FOUND if missing else ErrorCode.ILLEGAL_GENERATION
         else:
             code = group.check_commit(
-                request.member_id, request.group_instance_id, epoch, transactional=False, version=context.version
+                request.member_id,
+                request.group_instance_id,
+                epoch,
+                lambda: self._slots(request.topics),
+                transactional=False,
+                version=context.version,
             )
         if code:
             return Outcome(refuse(request, code, context.version))
@@ -212,6 +218,7 @@ class GroupShard:
                 request.member_id,
                 request.group_instance_id,
                 request.generation_id,
+                lambda: self._slots(request.topics),
                 transactional=True,
                 version=context.version,
             )
@@ -220,6 +227,14 @@ class GroupShard:
         if code:
             return Outcome(refuse(request, code, context.version))
         return offset_requests.commit_transactional(request, self.settings, now_ms)
+
+    def _slots(
+        self, topics: Iterable[OffsetCommitRequestTopic | TxnOffsetCommitRequestTopic]
+    ) -> Iterator[tuple[TopicId, int]]:
+        for topic in topics:
+            topic_id = NO_TOPIC_ID if self._consumer is None else self._consumer.topic_id(topic.name)
+            for partition in topic.partitions:
+                yield topic_id, partition.partition_index
 
     def _fetch(self, request: OffsetFetchRequest, context: Context, now_ms: int) -> GroupOutcome:
         if context.version < offset_requests.GROUPS_SINCE:

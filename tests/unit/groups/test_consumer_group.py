@@ -377,7 +377,10 @@ def test_commits_of_strangers_and_of_other_epochs_are_refused() -> None:
     group = world.group
 
     def check(member_id: str, epoch: int, version: int = 9, transactional: bool = False) -> ErrorCode:
-        return group.check_commit(member_id, None, epoch, transactional=transactional, version=version)
+        elsewhere = [(topic_id("payments"), 0)]
+        return group.check_commit(
+            member_id, None, epoch, lambda: elsewhere, transactional=transactional, version=version
+        )
 
     assert check("a", a.epoch) is ErrorCode.NONE
     assert check("a", a.epoch - 1) is ErrorCode.STALE_MEMBER_EPOCH
@@ -391,8 +394,44 @@ def test_commits_of_strangers_and_of_other_epochs_are_refused() -> None:
     assert group.check_fetch("b", 1) is ErrorCode.UNKNOWN_MEMBER_ID
     assert group.check_delete() is ErrorCode.NON_EMPTY_GROUP
     a.leave()
-    assert world.group.check_commit("", None, -1, transactional=False, version=9) is ErrorCode.NONE
+    assert world.group.check_commit("", None, -1, tuple, transactional=False, version=9) is ErrorCode.NONE
     assert world.group.check_delete() is ErrorCode.NONE
+
+
+@pytest.mark.parametrize("reloaded", [False, True])
+def test_a_commit_overtaken_by_a_new_epoch_counts_for_what_the_member_kept(reloaded: bool) -> None:
+    """The answer that carries the new epoch is on its way; what was assigned before and since is the member's own."""
+    world = World()
+    a, b = Consumer(world, "a"), Consumer(world, "b")
+    a.beat()
+    old = a.epoch
+    b.beat()
+    a.beat(full=False)  # asked to give up two of four
+    a.beat()
+    b.beat(full=False)
+    assert (a.numbers, b.numbers, a.epoch, b.epoch) == ([0, 1], [2, 3], old + 1, old + 1)
+    if reloaded:
+        world.load()
+
+    def check(member_id: str, epoch: int, *numbers: int, transactional: bool = False) -> ErrorCode:
+        slots = [(topic_id("orders"), number) for number in numbers]
+        return world.group.check_commit(member_id, None, epoch, lambda: slots, transactional=transactional, version=9)
+
+    assert check("a", old, 0, 1) is ErrorCode.NONE
+    assert check("a", old, 0, 1, transactional=True) is ErrorCode.NONE
+    assert check("a", old, 0, 2) is ErrorCode.STALE_MEMBER_EPOCH, "another has it now"
+    assert check("a", old - 1, 0) is ErrorCode.STALE_MEMBER_EPOCH, "before it was given anything"
+    assert check("a", old + 2, 0) is ErrorCode.STALE_MEMBER_EPOCH, "an epoch that nobody was told of"
+    assert check("a", -1, 0) is ErrorCode.STALE_MEMBER_EPOCH
+    assert check("b", old, 2) is ErrorCode.STALE_MEMBER_EPOCH, "it was the other's then"
+    assert check("b", old + 1, 2) is ErrorCode.NONE
+    assert world.group.check_fetch("a", old) is ErrorCode.STALE_MEMBER_EPOCH
+
+    b.leave()
+    settle(a)
+    assert a.numbers == [0, 1, 2, 3]
+    assert check("a", old, 0, 1) is ErrorCode.NONE
+    assert check("a", old, 2) is ErrorCode.STALE_MEMBER_EPOCH, "it was away in between"
 
 
 def test_description() -> None:

@@ -237,8 +237,8 @@ def test_generations_and_members_are_checked() -> None:
         assert ask("c", c.epoch) == ErrorCode.UNKNOWN_MEMBER_ID, "that one does not speak the classic protocol"
     assert sync(a.member_id, a.generation, "sticky") == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     check = world.group.check_commit
-    assert check(a.member_id, None, a.generation, transactional=False, version=7) is ErrorCode.NONE
-    assert check(a.member_id, None, 0, transactional=False, version=7) is ErrorCode.ILLEGAL_GENERATION
+    assert check(a.member_id, None, a.generation, tuple, transactional=False, version=7) is ErrorCode.NONE
+    assert check(a.member_id, None, 0, tuple, transactional=False, version=7) is ErrorCode.ILLEGAL_GENERATION
 
 
 def test_joining_needs_an_assignor_in_common() -> None:
