@@ -15,18 +15,19 @@ REFERENCE = ROOT / "docs" / "reference" / "spark-source.md"
 
 @pytest.mark.xdist_group("spark")
 @pytest.mark.timeout(180)
-def test_the_code_of_the_page_runs(spark, topics: Topics, tmp_path, monkeypatch, capfd):
-    monkeypatch.chdir(tmp_path)
+def test_the_code_of_the_page_runs(spark, topics: Topics, tmp_path, capfd):
     topic = topics.make()
     topics.fill(topic, ['{"item": "tea", "price": 2.5}', "rotten"])
     code = "\n".join(re.findall(r"^```py\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE))
     code = code.replace("localhost:9092", topics.bootstrap).replace('"orders")', f'"{topic}")')
+    for place in ("lake", "checkpoints"):
+        code = code.replace(f'"{place}/', f'"{tmp_path}/{place}/')
     found: dict[str, object] = {}
     exec(code, found)
     assert spark.read.parquet(str(tmp_path / "lake" / "orders")).count() == 2
     shown = capfd.readouterr().out
     assert "tea" in shown
-    assert "JSONDecodeError" in shown or "rotten" in shown or "72 6F 74" in shown
+    assert "JSONDecodeError" in shown
 
 
 def test_every_option_is_in_the_reference():

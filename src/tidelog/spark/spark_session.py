@@ -3,6 +3,7 @@
 The data source itself needs no session of ours: PySpark finds it by the module `pyspark_tidelog`."""
 
 import os
+import socket
 import sys
 import threading
 from typing import Any, Final
@@ -23,6 +24,9 @@ SETTINGS: Final = {
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
 }
+if hasattr(socket, "AF_UNIX"):
+    # Between Spark and its Python workers: cheaper for both sides than TCP over loopback.
+    SETTINGS["spark.python.unix.domain.socket.enabled"] = "true"
 _LOCAL: Final = {
     # Loopback: a laptop whose name does not resolve, or that changes networks, still works.
     "spark.driver.host": "127.0.0.1",
