@@ -42,7 +42,7 @@ class Worker:
             {
                 **common,
                 "group.id": group,
-                "auto.offset.reset": "earliest",
+                "auto.offset.reset": "error",
                 "enable.auto.commit": False,  # the transaction commits
                 "isolation.level": "read_committed",
                 **shared,
@@ -51,45 +51,52 @@ class Worker:
         )
         self.producer = Producer({**common, "transactional.id": name, **shared, **writing})
         self.membership: Any = None
+        self.next_offsets: dict[int, int] = {}
         self.producer.init_transactions(CALL_S)
         self.consumer.subscribe([source], on_assign=self.assigned)
 
-    def assigned(self, consumer: Consumer, _partitions: list[TopicPartition]) -> None:
-        """Which generation of the group gave us our records. Once it is over, commits in its name are refused."""
+    def assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        """Note which generation of the group gave us our records: once it is over, commits in its name are refused."""
         self.membership = consumer.consumer_group_metadata()
+        starts = consumer.committed(partitions, CALL_S)
+        for start in starts:
+            if start.offset < 0:
+                start.offset = consumer.get_watermark_offsets(start, CALL_S)[0]
+        self.next_offsets = {start.partition: start.offset for start in starts}
+        consumer.assign(starts)
 
     def run(self) -> None:
         while True:
-            messages = [message for message in self.consumer.consume(100, 0.2) if message.error() is None]
+            messages = [message for message in self.consumer.consume(100, 0.2) if self.is_next(message)]
             if messages:
                 self.process(messages)
+
+    def is_next(self, message: Message) -> bool:
+        """librdkafka can hand out records that it fetched when the partition was ours the last time. Others have done
+        them since."""
+        start = self.next_offsets.get(message.partition())
+        return message.error() is None and start is not None and message.offset() >= start
 
     def process(self, messages: list[Message]) -> None:
         self.producer.begin_transaction()
         try:
             for message in messages:
                 self.producer.produce(self.target, transform(message.value() or b""), message.key())
-            done = {
-                message.partition(): TopicPartition(message.topic(), message.partition(), message.offset() + 1)
-                for message in messages
-            }
-            patiently(self.producer.send_offsets_to_transaction, list(done.values()), self.membership)
+            done = {message.partition(): message.offset() + 1 for message in messages}
+            offsets = [TopicPartition(messages[0].topic(), *each) for each in done.items()]
+            patiently(self.producer.send_offsets_to_transaction, offsets, self.membership)
             patiently(self.producer.commit_transaction)
+            self.next_offsets.update(done)
         except KafkaException as failure:
             if not failure.args[0].txn_requires_abort():
                 raise  # another worker has our name, or worse: start anew
             patiently(self.producer.abort_transaction)
-            self.rewind(messages)
+            self.rewind()
 
-    def rewind(self, messages: list[Message]) -> None:
-        """Nothing happened: read them again, unless they are somebody else's by now."""
-        ours = {each.partition for each in self.consumer.assignment()}
-        first: dict[int, Message] = {}
-        for message in messages:
-            first.setdefault(message.partition(), message)
-        for partition, message in first.items():
-            if partition in ours:
-                self.consumer.seek(TopicPartition(message.topic(), partition, message.offset()))
+    def rewind(self) -> None:
+        """Nothing happened: read on where the last transaction ended."""
+        for place in self.consumer.assignment():
+            self.consumer.seek(TopicPartition(place.topic, place.partition, self.next_offsets[place.partition]))
 
 
 def patiently(call: Callable[..., Any], *arguments: Any) -> None:
