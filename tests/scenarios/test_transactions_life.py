@@ -309,3 +309,26 @@ def test_aborted_ones_across_segments_and_restarts(tmp_path: Path) -> None:
         answer = kit.fetch(connection, "woven", 0, isolation_level=COMMITTED)
         assert answer.aborted_transactions
         assert any(header.attributes & CONTROL for header, _ in iter_batches(answer.records))
+
+
+def test_an_unused_transactional_id_is_forgotten(tmp_path: Path) -> None:
+    settings = {
+        "transactional_id_expiration_ms": 200,
+        "transaction_remove_expired_transaction_cleanup_interval_ms": 50,
+    }
+    with kit.broker_at(tmp_path, **settings) as connection:
+        txn = begun(connection, "forgotten", FIRST)
+        other = Txn(connection, "busy", FIRST)
+        assert other.init() == OK
+        other.write("forgotten", b"open")
+        gone = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+        kit.eventually(lambda: state_of(connection, "forgotten").error_code == gone, "the id is forgotten")
+        assert state_of(connection, "busy").transaction_state == "Ongoing", "not while a transaction is open"
+        assert txn.add("forgotten", 0) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        assert txn.commit() == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        before = txn.producer_id
+        assert txn.init() == OK
+        assert txn.producer_id > before
+        assert other.commit() == OK
+    with kit.broker_at(tmp_path, **settings) as connection:
+        assert read_committed(connection, "forgotten") == [b"open"]
