@@ -1,4 +1,4 @@
-"""`tidelog serve`: read the settings, run the broker."""
+"""`tidelog serve`: read the settings, run the broker, alone or as one of a cluster."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from tidelog.cli.problems import Problem
+from tidelog.cli.serve_cluster import check_cluster, check_directory, check_voters, controller_listener
 from tidelog.config import BrokerConfig, Listener, load, parse_assignments
 
 
@@ -23,6 +24,25 @@ def serve(
         Path | None, typer.Option("--data-dir", "-d", metavar="DIR", help="Where the log is kept (log.dirs).")
     ] = None,
     node_id: Annotated[int | None, typer.Option("--node-id", metavar="ID", help="This broker's id (node.id).")] = None,
+    voters: Annotated[
+        str | None,
+        typer.Option(
+            "--voters",
+            metavar="ID@HOST:PORT,...",
+            help="""Be one of a cluster: the brokers that keep its metadata, and where each listens for brokers. The
+            same list for every broker (controller.quorum.voters).""",
+        ),
+    ] = None,
+    controller_port: Annotated[
+        int | None,
+        typer.Option(
+            "--controller-port",
+            min=1,
+            max=65_535,
+            help="""Port to listen on for other brokers. A voter's is in the list of voters; a broker without a vote
+            needs it (controller.listener).""",
+        ),
+    ] = None,
     config_file: Annotated[
         Path | None,
         typer.Option("--config", "-c", envvar="TIDELOG_CONFIG", metavar="FILE", help="A server.properties file."),
@@ -32,16 +52,23 @@ def serve(
         typer.Option("--set", "-s", metavar="NAME=VALUE", help="Any broker setting, by Kafka's name. Repeatable."),
     ] = None,
 ) -> None:
-    """Start a broker. Flags beat TIDELOG_* variables, which beat the file; `tidelog config list` explains settings."""
+    """Start a broker, alone or with --voters as one of a cluster.
+
+    Flags beat TIDELOG_* variables, which beat the file; `tidelog config list` explains settings.
+    """
     config = broker_config(
         port=port,
         host=host,
         data_dir=data_dir,
         node_id=node_id,
+        voters=voters,
+        controller_port=controller_port,
         config_file=config_file,
         assignments=assignments or (),
         environment=os.environ,
     )
+    check_cluster(config)
+    check_directory(config)
     from tidelog.broker.main import run
 
     raise typer.Exit(run(config))
@@ -53,6 +80,8 @@ def broker_config(
     host: str | None = None,
     data_dir: Path | None = None,
     node_id: int | None = None,
+    voters: str | None = None,
+    controller_port: int | None = None,
     config_file: Path | None = None,
     assignments: Sequence[str] = (),
     environment: Mapping[str, str],
@@ -64,6 +93,8 @@ def broker_config(
         flags["log.dirs"] = str(data_dir)
     if node_id is not None:
         flags["node.id"] = str(node_id)
+    if voters is not None:
+        flags["controller.quorum.voters"] = check_voters(voters)
     if port is not None or host is not None:
         if "listeners" in flags:
             raise typer.BadParameter(
@@ -75,6 +106,11 @@ def broker_config(
         flags["listeners"] = str(
             Listener(listener.name, listener.host if host is None else host, listener.port if port is None else port)
         )
+    if controller_port is not None:
+        weaker = load(flags=flags, environment=environment, properties=properties, properties_name=file_name)
+        said = controller_listener(weaker, controller_port)
+        if said is not None:
+            flags["controller.listener"] = said
     return load(flags=flags, environment=environment, properties=properties, properties_name=file_name)
 
 

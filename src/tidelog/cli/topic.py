@@ -1,4 +1,4 @@
-"""`tidelog topic …`: create, list, describe, alter, delete, and where a key lives."""
+"""`tidelog topic …`: create, list, describe, alter, delete, and where a key lives. Moving is in `topic_moves`."""
 
 import sys
 from typing import Annotated
@@ -9,10 +9,14 @@ from tidelog.cli.cluster import TIMEOUT_SECONDS, Cluster, admin_api, result
 from tidelog.cli.options import DEFAULT_BOOTSTRAP, BootstrapOption, Output, OutputOption, PropertyOption
 from tidelog.cli.output import count, note, print_json, print_table, size
 from tidelog.cli.problems import Problem
+from tidelog.cli.topic_moves import elect, reassign
 from tidelog.cli.topic_report import TopicReport, gather
 from tidelog.config import parse_assignments
 
-app = typer.Typer(help="Create, list, describe, alter and delete topics; find a key's partition.", no_args_is_help=True)
+app = typer.Typer(
+    help="Create, list, describe, alter and delete topics; find a key's partition; move replicas and leaders.",
+    no_args_is_help=True,
+)
 
 TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
 ConfigOption = Annotated[
@@ -233,3 +237,7 @@ def locate(
         print("  both agree on this key")
     else:
         print("  they differ: give librdkafka clients partitioner=murmur2_random to write this key where Java does")
+
+
+app.command()(reassign)
+app.command()(elect)

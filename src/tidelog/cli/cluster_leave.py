@@ -1,0 +1,63 @@
+"""A broker that leaves its cluster for good: emptied while it runs, forgotten when it is stopped."""
+
+from collections.abc import Iterator
+
+from tidelog.cli.cluster_admin import Administration
+from tidelog.cli.cluster_moves import Plan, emptied
+from tidelog.cli.cluster_picture import Picture
+from tidelog.cli.cluster_progress import carry_out
+from tidelog.cli.output import count
+from tidelog.cli.problems import Problem
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.ids import TopicPartition
+
+
+class Leaving:
+    def __init__(self, admin: Administration, node: int, *, may_shrink: bool) -> None:
+        self._admin = admin
+        self._node = node
+        self._may_shrink = may_shrink
+
+    def plan(self) -> Plan:
+        """What is to be moved. Raises a Problem if there is no room for it."""
+        seen = self._admin.look()
+        self._check_known(seen)
+        placement = {TopicPartition(each.topic, each.partition): each.replicas for each in seen.partitions}
+        racks = {each.id: each.rack for each in seen.brokers}
+        return emptied(placement, racks, self._node, may_shrink=self._may_shrink)
+
+    def _check_known(self, seen: Picture) -> None:
+        if self._node in {each.id for each in seen.brokers} and len(seen.brokers) == 1:
+            raise Problem(
+                f"broker {self._node} is the only one there", "start another one first: `tidelog cluster add`"
+            )
+
+    def carry_out(self, plan: Plan, at_once: int) -> Iterator[str]:
+        if plan:
+            carry_out(self._admin, plan, at_once=at_once)
+            yield f"{count(len(plan), 'replica')} moved away from broker {self._node}"
+        seen = self._admin.look()
+        left = sum(1 for each in seen.partitions if self._node in each.replicas)
+        if left:
+            raise Problem(
+                f"broker {self._node} holds {count(left, 'replica')} that came while others were moved",
+                f"run `tidelog cluster decommission {self._node}` again",
+            )
+        if seen.quorum is not None and self._node in {each.id for each in seen.quorum.voters}:
+            yield (
+                f"broker {self._node} holds nothing any more, but it votes in the metadata quorum: "
+                f"let it run without partitions, for stopped it counts as a voter that is down"
+            )
+            return
+        if self._node in {each.id for each in seen.brokers}:
+            yield f"broker {self._node} holds nothing any more: stop it, then run this again to forget it"
+            return
+        try:
+            self._admin.unregister(self._node)
+        except KafkaError as error:
+            if error.code is not ErrorCode.BROKER_ID_NOT_REGISTERED:
+                raise
+            raise Problem(
+                f"there is no broker {self._node}", "`tidelog cluster status` shows those there are"
+            ) from None
+        yield f"broker {self._node} is forgotten"
