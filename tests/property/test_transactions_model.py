@@ -22,19 +22,11 @@ from txn_world_whole import run
 SEEDS = 2000
 PARTS = 8
 
-KNOWN = (219,)
-"""Seeds that found something once."""
-
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_random_lives(part: int) -> None:
     for seed in range(part, SEEDS, PARTS):
         run(seed)
-
-
-@pytest.mark.parametrize("seed", KNOWN)
-def test_lives_that_went_wrong_once(seed: int) -> None:
-    run(seed, seconds=12)
 
 
 def main() -> None:

@@ -187,7 +187,7 @@ class World:
     def delay_of(self, request: Message) -> float:
         """How long the line by which this is sent is stuck; mostly it is not."""
         if self.sticky and isinstance(request, STUCK_FIRST):
-            return self.dice.choice((0.0, 0.0, 0.0, 1.02, 1.1, 1.3))
+            return self.dice.choice((0.0, 0.0, 1.05, 1.2, 1.6))
         return self.dice.choice((0.6, 1.5, 5.0, STUCK_MAX)) if self.dice.random() < self.trouble else 0.0
 
     def spawn(self) -> Client:
@@ -213,7 +213,7 @@ class World:
     def pause(self) -> float:
         """Between two requests of a transaction: mostly none, sometimes so long that the transaction is given up."""
         if self.sticky:
-            return self.dice.choice((0.0, 0.0, 0.1, 0.3))
+            return self.dice.choice((0.0, 0.2, 0.5))
         if self.dice.random() < 0.85:
             return 0.0
         return self.dice.choice((0.5, 3.0, TXN_TIMEOUT_MS / 1000 + 1))
