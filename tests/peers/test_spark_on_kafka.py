@@ -78,7 +78,8 @@ def kafka() -> Iterator[str]:
 def filled(bootstrap: str) -> str:
     """Three partitions of 300 records, half of them compressed."""
     topic = f"spark-peer-{uuid.uuid4().hex[:8]}"
-    AdminClient({"bootstrap.servers": bootstrap}).create_topics([NewTopic(topic, 3, 1)])[topic].result(60)
+    admin = AdminClient({"bootstrap.servers": bootstrap})  # held in a name: its requests end with it
+    admin.create_topics([NewTopic(topic, 3, 1)])[topic].result(60)
     for codec, numbers in (("none", range(150)), ("lz4", range(150, 300))):
         producer = Producer({"bootstrap.servers": bootstrap, "compression.type": codec, "linger.ms": 20})
         for i in numbers:

@@ -193,14 +193,16 @@ def test_a_topic_that_was_created_anew(topics: Topics):
     assert values_of(careless.batch()) == [str(i) for i in range(100, 110)]
 
 
-def test_a_topic_that_was_deleted(topics: Topics):
+@pytest.mark.parametrize("by", ["subscribe", "subscribePattern", "assign"])
+def test_a_topic_that_was_deleted(topics: Topics, by: str):
     topic, other = topics.make(), topics.make()
     topics.fill(topic, range(5))
-    query = Query(topics.options(None, subscribePattern=f"{topic}|{other}", startingOffsets="earliest"))
+    said = {"subscribe": f"{topic},{other}", "subscribePattern": f"{topic}|{other}", "assign": json.dumps({topic: [0]})}
+    query = Query(topics.options(None, startingOffsets="earliest", **{by: said[by]}))
     query.batch()
     topics.delete(topic)
     wait_for_metadata()
-    with pytest.raises(TopicChanged, match=f"topic {topic}, partition 0 does not exist any more"):
+    with pytest.raises(TopicChanged, match=f"topic {topic}, partition 0 does not exist any more: offsets from 5 on"):
         query.plan()
 
 

@@ -21,6 +21,8 @@ from tidelog.wire.record_batch import BatchHeader, iter_batches
 
 FETCH_BYTES: Final = 4 << 20
 _WAIT_MS: Final = 500
+GONE_S: Final = 2.0
+"""A topic that nobody has known for so long is gone."""
 _JOIN_S: Final = 2.0
 _OFFER_S: Final = 0.2
 _TOPIC_IDS_SINCE: Final = 13
@@ -173,6 +175,7 @@ class PartitionFetcher:
         """The next answer that holds batches; None when nothing is left to read."""
         deadline = time.monotonic() + self._timeout_s
         pause = 0.05
+        gone_since = 0.0
         while not stopped.is_set():
             try:
                 part = self._ask()
@@ -187,7 +190,10 @@ class PartitionFetcher:
                 self._close()
                 code = error.code if isinstance(error, KafkaError) else ErrorCode.NETWORK_EXCEPTION
                 if code in _GONE:
-                    self._check_topic()
+                    gone_since = gone_since or time.monotonic()
+                    # A broker that has just started may not know all topics yet.
+                    if time.monotonic() - gone_since > GONE_S:
+                        self._check_topic()
                 elif code not in RETRIABLE:
                     raise
                 if time.monotonic() > deadline:

@@ -6,10 +6,11 @@ overtakes a query that is too slow, there is a warning.
 """
 
 import logging
+import time
 from collections.abc import Mapping
 from typing import Final
 
-from tidelog.client.fetcher import DataLost
+from tidelog.client.fetcher import GONE_S, DataLost
 from tidelog.errors import KafkaError
 from tidelog.ids import NO_TOPIC_ID, TopicPartition
 from tidelog.spark.options import SourceOptions
@@ -21,6 +22,9 @@ log = logging.getLogger("tidelog.spark")
 
 NEAR: Final = 0.1
 """A position in the first tenth of a log that retention is cutting is about to be overtaken."""
+
+
+_PAUSE_S: Final = 0.2
 
 
 class TopicChanged(KafkaError):
@@ -36,8 +40,8 @@ class LossCheck:
     def continued(self, start: Positions) -> dict[TopicPartition, Position]:
         """Where reading goes on: the places of `start`, without what is gone, from the beginning where a topic is
         another one now or a partition is new."""
+        existing = self._existing(start)
         ids = self._watch.topic_ids()
-        existing = set(self._watch.partitions())
         places = dict(start.places)
         for at, place in start.places.items():
             if at not in existing:
@@ -59,6 +63,17 @@ class LossCheck:
                 on_loss(self._options, DataLost(at, 0, first, why))
             places[at] = Position(first)
         return places
+
+    def _existing(self, start: Positions) -> set[TopicPartition]:
+        """Asked again for a moment when something is missing: a broker that has just started may not know all yet."""
+        self._watch.continues()
+        deadline = time.monotonic() + GONE_S
+        while True:
+            existing = set(self._watch.partitions())
+            if start.places.keys() <= existing or time.monotonic() > deadline:
+                return existing
+            time.sleep(_PAUSE_S)
+            self._watch.topics(fresh=True)
 
     def truncated(self, places: Mapping[TopicPartition, Position]) -> None:
         """By leader epochs: did a log lose its end, and perhaps grow again, while nobody read?"""

@@ -19,7 +19,7 @@ def open_cluster(options: SourceOptions) -> Cluster:
     return Cluster(options.bootstrap_servers, client_id=options.client_id, timeout_s=options.timeout_ms / 1000)
 
 
-def find_topics(cluster: Cluster, options: SourceOptions) -> dict[str, Topic]:
+def find_topics(cluster: Cluster, options: SourceOptions, *, must_exist: bool = True) -> dict[str, Topic]:
     """The topics that are read, those with a matching name at this moment for a pattern."""
     if options.pattern is not None:
         # The whole name must match, as in Java; and nobody means the offsets topic by `.*`.
@@ -29,7 +29,7 @@ def find_topics(cluster: Cluster, options: SourceOptions) -> dict[str, Topic]:
     names = options.topics or tuple({topic for topic, _ in options.assigned})
     found = cluster.topics(names)
     missing = sorted(set(names) - found.keys())
-    if missing:
+    if missing and must_exist:
         raise UnknownTopicOrPartition(f"topic {', '.join(missing)} does not exist on {options.bootstrap_servers}")
     return found
 
@@ -38,10 +38,10 @@ def find_partitions(topics: Mapping[str, Topic], options: SourceOptions) -> list
     if not options.assigned:
         return [TopicPartition(name, number) for name in sorted(topics) for number in topics[name].partitions]
     for topic, number in options.assigned:
-        if number not in topics[topic].partitions:
+        if topic in topics and number not in topics[topic].partitions:
             count = len(topics[topic].partitions)
             raise InvalidOption(f"assign: partition {number} of topic {topic} does not exist, it has {count}")
-    return list(options.assigned)
+    return [at for at in options.assigned if at.topic in topics]
 
 
 def resolve(

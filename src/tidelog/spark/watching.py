@@ -24,6 +24,7 @@ class Watch:
         self._options = options
         self._clock = clock
         self._cluster: Cluster | None = None
+        self._must_exist = True
         self._topics: tuple[float, dict[str, Topic]] | None = None
         self._ends: tuple[float, dict[TopicPartition, Position]] | None = None
         self._sizes: tuple[float, dict[str, int]] | None = None
@@ -34,11 +35,17 @@ class Watch:
             self._cluster = open_cluster(self._options)
         return self._cluster
 
-    def topics(self) -> dict[str, Topic]:
+    def topics(self, *, fresh: bool = False) -> dict[str, Topic]:
+        """Topics must exist when a query begins; of one that is gone later, others can tell what is lost with it."""
         now = self._clock()
-        if self._topics is None or now - self._topics[0] > TOPICS_S:
-            self._topics = now, find_topics(self.cluster, self._options)
+        if fresh or self._topics is None or now - self._topics[0] > TOPICS_S:
+            self._topics = now, find_topics(self.cluster, self._options, must_exist=self._must_exist)
+            self._must_exist = False
         return self._topics[1]
+
+    def continues(self) -> None:
+        """The query is one that has run before: its topics may be gone."""
+        self._must_exist = False
 
     def topic_ids(self) -> dict[str, TopicId]:
         return {name: topic.topic_id for name, topic in self.topics().items()}

@@ -105,6 +105,14 @@ def test_big_answers_are_worked_on_in_portions():
     assert [row["offset"] for b in found for row in b.to_pylist()] == list(range(8))
 
 
+def test_a_batch_that_unpacks_to_much_comes_in_pieces():
+    records = [Record(i, NOW, b"k%d" % i, bytes(PORTION_BYTES // 2)) for i in range(16)]
+    builder = ColumnBuilder(("offset", "key", "value"), topic="t", partition=0)
+    found = list(builder.read(Fetched.of(build_batch(records, codec=Codec.ZSTD)), 0, 100))
+    assert max(batch.nbytes for batch in found) < 2 * PORTION_BYTES
+    assert [(row["offset"], row["key"]) for b in found for row in b.to_pylist()] == [(r.offset, r.key) for r in records]
+
+
 def test_a_compacted_batch_without_records_is_nothing():
     header = read_header(build_batch(MIXED))._replace(records_count=0)
     assert read(pack_batch(header, b"") + build_batch([Record(10, NOW, b"k", b"v")], base_offset=10))[0]["offset"] == 10

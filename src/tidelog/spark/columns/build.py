@@ -10,7 +10,7 @@ import pyarrow as pa
 from tidelog.client.fetcher import Fetched
 from tidelog.errors import CorruptMessage
 from tidelog.spark.columns import kernel
-from tidelog.spark.columns.batches import Portion, Unreadable, append_time, portions
+from tidelog.spark.columns.batches import PORTION_BYTES, Portion, Unreadable, append_time, portions
 from tidelog.wire.record_batch import LOG_APPEND_TIME
 from tidelog.wire.records import decode_records
 
@@ -57,20 +57,25 @@ class ColumnBuilder:
             until=until,
         )
         for portion in ready:
-            made = self._portion(portion, first, until)
-            for start in range(0, made.num_rows, ROWS_MAX):
-                yield made.slice(start, ROWS_MAX)
+            yield from self._portion(portion, first, until)
 
-    def _portion(self, portion: Portion, first: int, until: int) -> Any:
+    def _portion(self, portion: Portion, first: int, until: int) -> Iterator[Any]:
         data = np.frombuffer(memoryview(portion.data).toreadonly(), np.uint8)
         notes = np.empty((sum(header.records_count for header in portion.headers), kernel.NOTES_WIDTH), np.int64)
         rows, broken = kernel.walk(data, _table(portion), first, until, notes)
         if broken >= 0:
             self._explain(portion, broken)
-        arrays = [self._array(name, data, notes, rows, portion) for name in self._columns]
-        if not arrays:  # a schema without columns is legal: only the number of rows counts
-            return pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))
-        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+        # A batch of the log may unpack to far more than a portion; its Arrow form then comes in pieces.
+        size = sum(length for _, length in portion.places)
+        step = min(ROWS_MAX, max(1, rows * PORTION_BYTES // size)) if size > 2 * PORTION_BYTES else ROWS_MAX
+        for start in range(0, rows, step):
+            count = min(step, rows - start)
+            piece = notes[start : start + count]
+            arrays = [self._array(name, data, piece, count, portion) for name in self._columns]
+            if arrays:
+                yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+            else:  # a schema without columns is legal: only the number of rows counts
+                yield pa.RecordBatch.from_struct_array(pa.array([{}] * count, pa.struct([])))
 
     def _array(self, name: str, data: Any, notes: Any, rows: int, portion: Portion) -> Any:
         match name:
