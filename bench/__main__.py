@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 import tidelog
-from bench import consume, groups, latency, limits, produce, rebalance, report, scale, spark, startup, transactions
+from bench import consume, groups, latency, limits, produce, rebalance, report, scale, spark, spark_sink, startup, transactions
 from bench.results import Limits, Result
 from bench.target import Target, free_port, start_broker
 
@@ -26,6 +26,7 @@ MEASUREMENTS: dict[str, Measure] = {
     "transactions": transactions.measure,
     "memory": startup.memory,
     "spark": spark.measure,
+    "spark_sink": spark_sink.measure,
 }
 
 
