@@ -10,7 +10,20 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 import tidelog
-from bench import consume, groups, latency, limits, produce, rebalance, report, scale, spark, spark_sink, startup, transactions
+from bench import (
+    consume,
+    groups,
+    latency,
+    limits,
+    produce,
+    rebalance,
+    report,
+    scale,
+    spark,
+    spark_sink,
+    startup,
+    transactions,
+)
 from bench.results import Limits, Result
 from bench.target import Target, free_port, start_broker
 
