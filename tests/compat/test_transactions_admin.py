@@ -1,4 +1,4 @@
-"""Looking at transactions and ending one that hangs, by kafka-python's admin client; what it cannot say, over the wire."""
+"""Looking at transactions and ending one that hangs: by kafka-python's admin client, and over the wire."""
 
 import time
 import uuid

@@ -103,12 +103,25 @@ class ConfluentProducer(Producer):
     def _call(self, function: Callable[..., Any], *arguments: Any) -> None:
         try:
             function(*arguments)
-        except (KafkaException, SystemError) as failure:
-            # A fatal error is raised within whatever callback comes next, and Python makes a SystemError of that.
-            told = failure.__cause__ if isinstance(failure, SystemError) else failure
-            if isinstance(told, KafkaException) and told.args[0].code() in self._FENCED:
-                raise Fenced(str(told)) from failure
+        except KafkaException as failure:
+            self._raise_fenced(failure)
             raise
+        except SystemError as failure:
+            self._raise_fenced(failure.__cause__ or self._ask_again())
+            raise
+
+    def _raise_fenced(self, told: BaseException | None) -> None:
+        if isinstance(told, KafkaException) and told.args[0].code() in self._FENCED:
+            raise Fenced(str(told)) from told
+
+    def _ask_again(self) -> BaseException | None:
+        """A fatal error is raised within whatever callback comes next. Of that Python makes a SystemError, and on the
+        way the reason may get lost; every later call has it."""
+        try:
+            self.producer.begin_transaction()
+        except KafkaException as failure:
+            return failure
+        return None
 
     def begin(self) -> None:
         self._call(self.producer.begin_transaction)
