@@ -14,7 +14,8 @@ class InOrder(TyperGroup):
     """Commands in the order a newcomer meets them, not commands first and groups after."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        order = ["demo", "serve", "topic", "produce", "consume", "group", "txn", "pipeline", "config", "log", "version"]
+        order = ["demo", "serve", "topic", "produce", "consume", "group", "txn", "pipeline", "cluster"]
+        order += ["config", "log", "version"]
         return sorted(self.commands, key=order.index)
 
 
