@@ -9,7 +9,7 @@ from pyspark.errors import AnalysisException, StreamingQueryException
 from tests.spark.kit import Topics, read_all
 from tests.spark.sink_kit import committed
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
 
 
 def to(frame: Any, topics: Topics, topic: str | None = None, **options: Any) -> Any:

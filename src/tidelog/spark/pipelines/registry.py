@@ -1,6 +1,6 @@
 """Which pipelines run on this machine, and how they are doing: a small file each, written by the pipeline itself.
 
-The files lie in `$TIDELOG_STATE_DIR/pipelines`, by default `~/.local/state/tidelog/pipelines`. A file whose process is
+The files lie in `$XDG_STATE_HOME/tidelog/pipelines`, by default `~/.local/state/tidelog/pipelines`. A file whose process is
 gone is the memory of how that run ended.
 """
 
@@ -21,8 +21,8 @@ _NAME_MAX: Final = 100
 
 
 def state_dir() -> Path:
-    given = os.environ.get("TIDELOG_STATE_DIR")
-    return Path(given) if given else Path.home() / ".local" / "state" / "tidelog"
+    given = os.environ.get("XDG_STATE_HOME")
+    return (Path(given) if given else Path.home() / ".local" / "state") / "tidelog"
 
 
 class AlreadyRuns(Exception):

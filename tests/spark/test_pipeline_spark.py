@@ -1,0 +1,139 @@
+"""Pipelines through a real Spark, as the commands build them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from tests.spark.kit import Topics, read_all
+from tests.spark.sink_kit import committed
+
+from tidelog.spark.bounds import InvalidOption
+from tidelog.spark.pipelines.archive import Archive, archive
+from tidelog.spark.pipelines.running import Progress, run
+from tidelog.spark.pipelines.topics import Route, replay, route
+
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
+
+
+def order(number: int) -> str:
+    day = 1 + number % 3
+    return json.dumps({"id": number, "amount": number / 2, "at": f"2026-03-0{day}T12:00:00Z"})
+
+
+def query(to: Path, what: str) -> list[tuple[Any, ...]]:
+    return duckdb.sql(f"select {what} from read_parquet('{to}/**/*.parquet', hive_partitioning=true)").fetchall()
+
+
+def test_an_archive_of_json_by_the_day_of_the_event(spark: Any, topics: Topics, tmp_path: Path) -> None:
+    topic, to = topics.make(2), tmp_path / "lake"
+    topics.fill(topic, [order(number) for number in range(30)], 0)
+    topics.fill(topic, ["not json", order(30)], 1)
+    wanted = Archive(
+        topic=topic,
+        to=to,
+        bootstrap_servers=topics.bootstrap,
+        value="json",
+        event_time="at",
+        offsets_per_trigger=20,
+        group="archivist",
+    )
+    seen: list[Progress] = []
+    ended = run(archive(spark, wanted), once=True, on_progress=seen.append)
+    assert (ended.rows, ended.batches, ended.stopped) == (32, 2, False)
+    assert [each.lag for each in seen] == [12, 0]
+    assert query(to, "count(*), count(distinct id), sum(amount)") == [(32, 31, 232.5)]
+    assert query(to, "_unparsed, id, _partition, _offset where _unparsed is not null") == [("not json", None, 1, 0)]
+    days = dict(query(to, "date::text, count(*) where id is not null group by all"))
+    assert days == {"2026-03-01": 11, "2026-03-02": 10, "2026-03-03": 10}
+
+    topics.fill(topic, [order(31)], 0)
+    assert run(archive(spark, wanted), once=True).rows == 1
+    assert query(to, "count(*), count(distinct id)") == [(33, 32)]
+    with pytest.raises(InvalidOption, match="was begun with value json, not string"):
+        archive(spark, Archive(topic=topic, to=to, bootstrap_servers=topics.bootstrap, event_time="at"))
+
+
+def test_an_archive_of_text_begins_where_it_is_told(spark: Any, topics: Topics, tmp_path: Path) -> None:
+    topic = topics.make(1)
+    topics.fill(topic, range(10), key=b"k", headers=[("h", b"1")])
+    wanted = Archive(
+        topic=topic,
+        to=tmp_path,
+        bootstrap_servers=topics.bootstrap,
+        starting=json.dumps({topic: {"0": 7}}),
+    )
+    run(archive(spark, wanted), once=True)
+    assert query(tmp_path, 'key, value, "offset", headers[1].key') == [("k", str(n), n, "h") for n in (7, 8, 9)]
+
+
+def test_a_schema_that_cannot_be_inferred_is_asked_for(spark: Any, topics: Topics, tmp_path: Path) -> None:
+    empty, text = topics.make(1), topics.make(1)
+    topics.fill(text, ["hello"])
+    for topic, says in ((empty, "no records to infer a schema from"), (text, "is no JSON object: 'hello'")):
+        with pytest.raises(InvalidOption, match=says):
+            archive(
+                spark,
+                Archive(topic=topic, to=tmp_path / topic, bootstrap_servers=topics.bootstrap, value="json"),
+            )
+
+
+def test_a_replay_keeps_records_as_they_were_and_says_where_they_come_from(
+    spark: Any, topics: Topics, tmp_path: Path
+) -> None:
+    source, target = topics.make(2), topics.make(3)
+    topics.fill(source, range(5), 0, key=b"a", headers=[("mine", b"x")])
+    topics.fill(source, range(5, 8), 1)
+    wanted = Route(topic=source, bootstrap_servers=topics.bootstrap, checkpoint=tmp_path)
+    assert run(replay(spark, wanted, target), once=True).rows == 8
+    before = {row["value"]: row for row in read_all(topics.options(source, includeHeaders=True))}
+    after = read_all(topics.options(target, includeHeaders=True, **{"kafka.isolation.level": "read_committed"}))
+    assert {row["value"] for row in after} == before.keys()
+    for row in after:
+        first = before[row["value"]]
+        assert (row["key"], row["timestamp"]) == (first["key"], first["timestamp"])
+        kept = first["headers"] or []
+        assert row["headers"][: len(kept)] == kept
+        found = {each["key"]: each["value"].decode() for each in row["headers"][len(kept) :]}
+        assert found == {
+            "tidelog.source.topic": source,
+            "tidelog.source.partition": str(first["partition"]),
+            "tidelog.source.offset": str(first["offset"]),
+            "tidelog.source.timestamp": str(round(first["timestamp"].timestamp() * 1000)),
+        }
+    with pytest.raises(InvalidOption, match="into itself"):
+        replay(spark, wanted, source)
+
+
+def test_a_replay_leaves_out_what_is_too_young(spark: Any, topics: Topics, tmp_path: Path) -> None:
+    source, target = topics.make(1), topics.make(1)
+    topics.fill(source, ["old"])
+    (row,) = read_all(topics.options(source))
+    end = round(row["timestamp"].timestamp() * 1000) + 1
+    topics.fill(source, ["young"], timestamp=end)
+    wanted = Route(topic=source, bootstrap_servers=topics.bootstrap, checkpoint=tmp_path)
+    run(replay(spark, wanted, target, until_timestamp=end), once=True)
+    assert committed(topics.bootstrap, target) == ["old"]
+
+
+def test_a_topic_is_divided_by_its_fields(spark: Any, topics: Topics, tmp_path: Path) -> None:
+    source, big, odd, rest = (topics.make(1) for _ in range(4))
+    topics.fill(source, [order(number) for number in range(10)] + ["not json"])
+    wanted = Route(topic=source, bootstrap_servers=topics.bootstrap, checkpoint=tmp_path)
+    rules = {big: "amount >= 4", odd: "id % 2 = 1"}
+    run(route(spark, wanted, rules, otherwise=rest, value="json"), once=True)
+    numbers = [[json.loads(each)["id"] for each in committed(topics.bootstrap, topic)] for topic in (big, odd)]
+    assert [sorted(each) for each in numbers] == [[8, 9], [1, 3, 5, 7]]
+    assert committed(topics.bootstrap, rest) == sorted([*(order(n) for n in (0, 2, 4, 6)), "not json"])
+
+
+def test_a_topic_is_divided_by_key_and_what_no_rule_takes_stays_out(spark: Any, topics: Topics, tmp_path: Path) -> None:
+    source, target = topics.make(1), topics.make(1)
+    topics.fill(source, ["a", "b"], key=b"eu-1")
+    topics.fill(source, ["c"], key=b"us-1")
+    wanted = Route(topic=source, bootstrap_servers=topics.bootstrap, checkpoint=tmp_path)
+    run(route(spark, wanted, {target: "key like 'eu-%' and value <> 'b'"}), once=True)
+    assert committed(topics.bootstrap, target) == ["a"]
+    with pytest.raises(InvalidOption, match="cannot be routed into itself"):
+        route(spark, wanted, {source: "true"})
