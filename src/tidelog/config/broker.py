@@ -235,8 +235,7 @@ class BrokerConfig:
     )
     unclean_leader_election_enable: bool = boolean(
         False,
-        """Let a replica that is not in sync lead, losing records, when no other is left. Accepted, but without effect
-        so far.""",
+        "Let a replica that is not in sync lead, losing records, when no other is left.",
         dynamic=True,
     )
     producer_id_expiration_ms: int = integer(

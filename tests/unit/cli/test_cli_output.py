@@ -11,8 +11,6 @@ from random import Random
 import pytest
 
 from tidelog.cli import run
-from tidelog.cli.demo import Totals
-from tidelog.cli.demo_view import LineView, render
 from tidelog.cli.orders import orders
 from tidelog.cli.output import count, print_table, size
 from tidelog.cli.problems import Problem, explain
@@ -184,20 +182,6 @@ class TestDemo:
         assert order["customer"].encode() == some[0].key
         assert order.keys() == {"order", "customer", "item", "quantity", "cents", "at"}
         assert len({each.key for each in some}) < 400
-
-    def test_views(self, capfd: pytest.CaptureFixture[str]) -> None:
-        from rich.console import Console
-
-        totals = Totals(3, produced=30, consumed=20)
-        totals.per_partition.update({0: 15, 2: 5})
-        totals.last.append("0@1  [red]not markup")
-        Console(width=80).print(render(totals, (10.0, 5.0)))
-        out = capfd.readouterr().out
-        assert "[red]not markup" in out
-        assert "skew 2.25" in out
-        with LineView(totals) as view:
-            view.draw()  # nothing yet: a line a second
-        assert capfd.readouterr().out == ""
 
 
 class TestLogFiles:
