@@ -129,7 +129,7 @@ class World:
         self.trace("clean stop")
         try:
             machine.directory.close(clean=True)
-        except PowerLost:
+        except (PowerLost, OSError):
             self._fall(power=True)
         else:
             self._fall(power=False)
