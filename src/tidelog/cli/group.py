@@ -21,7 +21,10 @@ app = typer.Typer(help="Consumer groups: who reads what, how far behind, why; an
 
 GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", help="The group's id.")]
 SecondsOption = Annotated[
-    float, typer.Option("--seconds", min=0, help="How long to measure rates if the coordinator keeps none.")
+    float,
+    typer.Option(
+        "--seconds", min=0, metavar="SECONDS", help="How long to measure rates if the coordinator keeps none."
+    ),
 ]
 
 
@@ -29,10 +32,12 @@ SecondsOption = Annotated[
 def list_(
     *,
     state: Annotated[
-        list[str] | None, typer.Option("--state", help="Only groups in this state, such as Stable. Repeatable.")
+        list[str] | None,
+        typer.Option("--state", metavar="STATE", help="Only groups in this state, such as Stable. Repeatable."),
     ] = None,
     type_: Annotated[
-        list[str] | None, typer.Option("--type", help="Only groups of this type: classic or consumer. Repeatable.")
+        list[str] | None,
+        typer.Option("--type", metavar="TYPE", help="Only groups of this type: classic or consumer. Repeatable."),
     ] = None,
     bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
     properties: PropertyOption = None,
@@ -66,7 +71,10 @@ def describe(
     properties: PropertyOption = None,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Show a group's state, and per partition: committed and end offset, lag in records and seconds, trend, owner."""
+    """Show a group: its state, offsets, lag and owners.
+
+    Per partition: committed and end offset, lag in records and in seconds, its trend, and who reads it.
+    """
     from tidelog.cli.group_report import gather, print_report
 
     report = gather(Cluster.dial(bootstrap, properties), group, seconds)
@@ -85,7 +93,10 @@ def members(
     properties: PropertyOption = None,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Show a group's members, where they run, and what each of them owns and has left to do."""
+    """Show a group's members: where they run and what they own.
+
+    With what each of them has left to do.
+    """
     from tidelog.cli.group_report import gather, short_partitions
 
     report = gather(Cluster.dial(bootstrap, properties), group, 0)
@@ -113,12 +124,12 @@ def members(
 
 @app.command()
 def lag(
-    group: Annotated[
-        str | None, typer.Argument(metavar="[GROUP]", help="One group, by partition; all if none.")
-    ] = None,
+    group: Annotated[str | None, typer.Argument(metavar="GROUP", help="One group, by partition; all if none.")] = None,
     *,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Go on until Ctrl-C, each time with the trend.")] = False,
-    every: Annotated[float, typer.Option("--every", min=0.1, help="Seconds between two looks of --watch.")] = 2.0,
+    every: Annotated[
+        float, typer.Option("--every", min=0.1, metavar="SECONDS", help="Between two looks of --watch.")
+    ] = 2.0,
     bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
     properties: PropertyOption = None,
     output: OutputOption = Output.TEXT,
@@ -156,9 +167,10 @@ def _show_lag(tables: "LagTables", rows: Sequence[object], *, again: bool) -> No
 
 @app.command()
 def delete(
-    groups: Annotated[list[str], typer.Argument(metavar="GROUP...", help="One or more groups.")],
+    groups: Annotated[list[str], typer.Argument(metavar="GROUP", help="One or more groups.")],
     topic: Annotated[
-        list[str] | None, typer.Option("--topic", help="Delete only the offsets of this topic. Repeatable.")
+        list[str] | None,
+        typer.Option("--topic", "-t", metavar="TOPIC", help="Delete only the offsets of this topic. Repeatable."),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,

@@ -27,12 +27,19 @@ def diagnose(
     *,
     seconds: Annotated[
         float | None,
-        typer.Option("--seconds", min=0, help="How long to watch; 3 to 10 if not said, by what the coordinator knows."),
+        typer.Option(
+            "--seconds",
+            min=0,
+            metavar="SECONDS",
+            help="How long to watch; 3 to 10 if not said, by what the coordinator knows.",
+        ),
     ] = None,
     stuck_after: Annotated[
         str | None,
         typer.Option(
-            "--stuck-after", metavar="AGE", help="From when a member that commits nothing is stuck, such as 2m; 30s."
+            "--stuck-after",
+            metavar="AGE",
+            help="A member that commits nothing for this long is stuck: 2m, say. Else 30s.",
         ),
     ] = None,
     bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,

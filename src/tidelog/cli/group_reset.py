@@ -29,18 +29,24 @@ PARTITION_HELP = "Only this partition of the topic. Repeatable."
 def reset(
     group: GroupArgument,
     *,
-    topic: Annotated[list[str] | None, typer.Option("--topic", "-t", help="The topic to reset. Repeatable.")] = None,
+    topic: Annotated[
+        list[str] | None, typer.Option("--topic", "-t", metavar="TOPIC", help="The topic to reset. Repeatable.")
+    ] = None,
     all_topics: Annotated[
         bool, typer.Option("--all-topics", help="All topics the group has committed offsets for.")
     ] = False,
-    partition: Annotated[list[int] | None, typer.Option("--partition", "-p", min=0, help=PARTITION_HELP)] = None,
+    partition: Annotated[
+        list[int] | None, typer.Option("--partition", "-p", min=0, metavar="N", help=PARTITION_HELP)
+    ] = None,
     to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the oldest record.")] = False,
     to_latest: Annotated[bool, typer.Option("--to-latest", help="To the end: skip all that is unread.")] = False,
     to_current: Annotated[bool, typer.Option("--to-current", help="To where it is, clamped to what exists.")] = False,
     to_offset: Annotated[int | None, typer.Option("--to-offset", min=0, metavar="N", help="To this offset.")] = None,
     to_time: Annotated[
         str | None,
-        typer.Option("--to-time", metavar="TIME", help="To the first record at or after 2026-01-31T12:00, say."),
+        typer.Option(
+            "--to-time", "--to-datetime", metavar="TIME", help="To the first record at or after 2026-01-31T12:00, say."
+        ),
     ] = None,
     by_duration: Annotated[
         str | None,
@@ -63,7 +69,10 @@ def reset(
     properties: PropertyOption = None,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Move a group to other offsets and show the difference; --dry-run only shows it. Live groups are refused."""
+    """Move a group to other offsets, and show what that means.
+
+    --dry-run only shows it. A group with members is refused unless --force removes them for it.
+    """
     target = _target(
         to_earliest=to_earliest,
         to_latest=to_latest,
@@ -99,7 +108,7 @@ def seek(
     properties: PropertyOption = None,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Move a group to an offset of one partition: the short form of reset."""
+    """Move a group to an offset of one partition."""
     from tidelog.cli.group_reset_plan import Target, To
 
     if offset in (To.EARLIEST, To.LATEST):

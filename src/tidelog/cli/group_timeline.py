@@ -28,8 +28,9 @@ def timeline(
     properties: PropertyOption = None,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Draw who joined and left a group when and why, its generations, and how long it stood still.
+    """Draw what happened to a group: who came, who went, and why.
 
+    With its generations, and how long it stood still.
     Only a Tidelog coordinator remembers that, since it started, up to a bounded number of events per group.
     """
     from tidelog.cli.group_problems import existing

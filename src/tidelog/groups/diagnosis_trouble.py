@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from tidelog.groups.diagnosis_facts import UNKNOWN, GroupFacts, PartitionFacts
+from tidelog.groups.diagnosis_facts import UNKNOWN, GroupFacts, PartitionFacts, Sample
 from tidelog.groups.diagnosis_findings import Finding, Kind, Limits, Severity
 from tidelog.groups.history import EventKind, GroupEvent, counted
 
@@ -86,23 +86,32 @@ def _missed_poll(event: GroupEvent) -> bool:
 
 
 def offsets_reset(facts: GroupFacts, limits: Limits) -> Iterator[Finding]:
+    """Once per topic: whoever resets a group resets all of its partitions."""
+    topics: dict[str, list[tuple[PartitionFacts, Sample, Sample]]] = {}
     for one in facts.partitions:
-        if one.reset is None:
-            continue
-        before, after = one.reset
+        if one.reset is not None:
+            topics.setdefault(one.partition.topic, []).append((one, *one.reset))
+    for topic, resets in topics.items():
+        one, before, after = max(resets, key=lambda reset: reset[1].committed - reset[2].committed)
+        again = sum(before.committed - after.committed for _, before, after in resets)
+        farthest = f"{one.partition} went back from {before.committed} to {after.committed}"
+        alone = len(resets) == 1
         yield Finding(
             kind=Kind.OFFSETS_RESET,
             severity=Severity.WARNING,
-            subject=str(one.partition),
-            summary=f"the offset of {one.partition} went back from {before.committed} to {after.committed}",
+            subject=str(one.partition) if alone else topic,
+            summary=f"the offset of {farthest}"
+            if alone
+            else f"the offsets of {len(resets)} partitions of {topic} went back, farthest where {farthest}",
             evidence={
                 "from_offset": before.committed,
                 "to_offset": after.committed,
-                "records_again": before.committed - after.committed,
-                "ago_s": round((facts.now_ms - after.at_ms) / 1000, 1),
+                "partitions": len(resets),
+                "records_again": again,
+                "ago_s": round((facts.now_ms - max(after.at_ms for _, _, after in resets)) / 1000, 1),
             },
             advice="if nobody reset the group on purpose, look for a consumer that seeks or commits older positions: "
-            f"{before.committed - after.committed} records are processed twice",
+            f"{counted(again, 'record')} {'is' if again == 1 else 'are'} processed twice",
         )
 
 

@@ -296,6 +296,24 @@ def test_a_reset_is_seen_and_does_not_spoil_the_rates() -> None:
     assert Kind.OFFSETS_RESET not in [finding.kind for finding in diagnose(group(onwards)).findings]
 
 
+def test_a_reset_of_many_partitions_is_told_once_per_topic() -> None:
+    def back(number: int, by: int, topic: str = "orders") -> PartitionFacts:
+        samples = (Sample(NOW - 60_000, 500, 500), Sample(NOW - 30_000, 500 - by, 500), Sample(NOW, 500 - by, 500))
+        return PartitionFacts(partition=TopicPartition(topic, number), samples=samples, owner="a")
+
+    found = [
+        one
+        for one in diagnose(group(back(0, 10), back(1, 200), back(2, 1, "audit"))).findings
+        if one.kind is Kind.OFFSETS_RESET
+    ]
+    assert {one.subject: (one.evidence["partitions"], one.evidence["records_again"]) for one in found} == {
+        "orders": (2, 210),
+        "audit-2": (1, 1),
+    }
+    assert "2 partitions of orders went back, farthest where orders-1 went back from 500 to 300" in found[-1].summary
+    assert found[0].advice.endswith("1 record is processed twice")
+
+
 def test_slow_work_on_few_records_is_slow_too() -> None:
     """Their own timestamps prove it; rates of so few records would not."""
     few = {"arrival": 0.1, "processed": 0.05, "behind": 20}
