@@ -1,7 +1,4 @@
-"""Our source on Apache Kafka, and Spark's own Kafka connector on our broker.
-
-Both need Spark with the connector's jars from Maven Central, so they run in a process of their own.
-"""
+"""Our Spark source on Apache Kafka, in a process of its own: batch, read_committed, a stream and its group."""
 
 import subprocess
 import sys
@@ -12,8 +9,6 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-
-from tidelog.testing import Broker
 
 from .kafka_server import KafkaServer
 
@@ -38,33 +33,6 @@ query = stream.writeStream.foreachBatch(lambda batch, _: streamed.append(batch.c
     "checkpointLocation", tempfile.mkdtemp()).trigger(availableNow=True).start()
 assert query.awaitTermination(240)
 assert streamed == [400, 400, 100], streamed
-print("ok")
-"""
-
-_CONNECTOR_ON_OURS = """
-import sys, tempfile
-from tidelog.spark import session
-bootstrap, topic, version = sys.argv[1:]
-package = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{version}"
-spark = session("peer", "local[2]", **{"spark.ui.enabled": False, "spark.jars.packages": package})
-options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "includeHeaders": "true"}
-theirs = spark.read.format("kafka").options(**options).load()
-ours = spark.read.format("tidelog").options(**options).load()
-assert theirs.schema == ours.schema, (theirs.schema, ours.schema)
-assert theirs.count() == 900
-assert theirs.exceptAll(ours).count() == 0 and ours.exceptAll(theirs).count() == 0
-out = topic + "-copy"
-target = {"kafka.bootstrap.servers": bootstrap, "topic": out}
-theirs.select("key", "value").write.format("kafka").options(**target).save()
-copied = spark.read.format("tidelog").options(**options | {"subscribe": out}).load()
-assert copied.count() == 900
-options |= {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "400"}
-stream = spark.readStream.format("kafka").options(**options).load()
-counts = []
-query = stream.writeStream.foreachBatch(lambda batch, _: counts.append(batch.count())).option(
-    "checkpointLocation", tempfile.mkdtemp()).trigger(availableNow=True).start()
-assert query.awaitTermination(240)
-assert sum(counts) == 900, counts
 print("ok")
 """
 
@@ -104,11 +72,3 @@ def test_our_source_reads_apache_kafka(kafka: str, tmp_path: Path) -> None:
     consumer = Consumer({"bootstrap.servers": kafka, "group.id": f"peer-{topic}"})
     found = consumer.committed([TopicPartition(topic, p) for p in range(3)], timeout=30)
     assert [place.offset for place in found] == [300, 300, 300]
-
-
-def test_sparks_kafka_connector_reads_and_writes_ours(tmp_path: Path) -> None:
-    import pyspark
-
-    with Broker() as broker:
-        topic = filled(broker.bootstrap_servers)
-        run(_CONNECTOR_ON_OURS, tmp_path, broker.bootstrap_servers, topic, pyspark.__version__)
