@@ -283,7 +283,7 @@ def test_a_restarted_broker_knows_its_members(tmp_path: Path) -> None:
 
 
 def test_a_group_with_more_offsets_than_fit_into_a_batch_is_deleted() -> None:
-    """Also expired, and its offsets one by one: a tombstone for each of them would not be accepted in one batch."""
+    """So are its offsets alone: a tombstone for each of them would not be accepted in one batch."""
     partitions = range(120)
     with Broker({**SETTINGS, "message.max.bytes": 2_000}) as small, connect(small) as connection:
         create_topic(connection, "wide", partitions=len(partitions))
@@ -315,3 +315,24 @@ def test_a_group_with_more_offsets_than_fit_into_a_batch_is_deleted() -> None:
         assert {each.error_code for topic in answer.topics for each in topic.partitions} == {ErrorCode.NONE}
         listed = connection.call(ListGroupsRequest(), 4)
         assert (listed.error_code, listed.groups) == (ErrorCode.NONE, ())
+
+
+def test_offsets_that_nobody_needs_any_more_expire() -> None:
+    """Unasked. Old clients may name a retention of their own, which a test can wait for."""
+    with Broker({**SETTINGS, "offsets.retention.check.interval.ms": 50}) as eager, connect(eager) as one:
+        create_topic(one, "work")
+        for group, retention_ms in (("gone", 200), ("kept", -1)):
+            one.call(FindCoordinatorRequest(key=group), 2)
+            partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=7, committed_metadata="")
+            request = OffsetCommitRequest(
+                group_id=group,
+                generation_id_or_member_epoch=-1,
+                member_id="",
+                retention_time_ms=retention_ms,
+                topics=(OffsetCommitRequestTopic(name="work", partitions=(partition,)),),
+            )
+            (topic,) = one.call(request, 4).topics
+            assert [each.error_code for each in topic.partitions] == [ErrorCode.NONE]
+        eventually(lambda: committed(one, "gone") == -1, "the offset expired")
+        assert committed(one, "kept") == 7
+        eventually(lambda: [each.group_id for each in one.call(ListGroupsRequest(), 4).groups] == ["kept"], "so did it")
