@@ -6,6 +6,9 @@ from typing import Any
 
 import duckdb
 import pytest
+from confluent_kafka import Producer
+from deltalake import DeltaTable
+from pyspark.errors import StreamingQueryException
 from tests.spark.kit import Topics, read_all
 from tests.spark.sink_kit import committed
 
@@ -13,6 +16,7 @@ from tidelog.spark.bounds import InvalidOption
 from tidelog.spark.pipelines.archive import Archive, archive
 from tidelog.spark.pipelines.running import Progress, run
 from tidelog.spark.pipelines.topics import Route, replay, route
+from tidelog.spark.pipelines.view import View, view
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
 
@@ -77,6 +81,42 @@ def test_a_schema_that_cannot_be_inferred_is_asked_for(spark: Any, topics: Topic
                 spark,
                 Archive(topic=topic, to=tmp_path / topic, bootstrap_servers=topics.bootstrap, value="json"),
             )
+
+
+def test_a_view_has_the_latest_value_of_every_key_and_forgets_deleted_ones(
+    spark: Any, topics: Topics, tmp_path: Path
+) -> None:
+    topic, to = topics.make(2), tmp_path / "view"
+    wanted = View(topic=topic, to=to, bootstrap_servers=topics.bootstrap, offsets_per_trigger=4)
+
+    def rows() -> dict[str, str]:
+        table = DeltaTable(str(to)).to_pyarrow_table()
+        return dict(zip(table["key"].to_pylist(), table["value"].to_pylist(), strict=True))
+
+    topics.fill(topic, ["1", "2", "3"], 0, key=b"a")
+    topics.fill(topic, ["1"], 0, key=b"b")
+    topics.fill(topic, ["1", "2"], 1, key=b"c")
+    run(view(spark, wanted), once=True)
+    assert rows() == {"a": "3", "b": "1", "c": "2"}
+    producer = Producer({"bootstrap.servers": topics.bootstrap, "log_level": 0})
+    producer.produce(topic, None, b"a", 0)
+    assert producer.flush(20) == 0
+    topics.fill(topic, ["2"], 0, key=b"b")
+    topics.fill(topic, ["1"], 0, key=b"d")
+    run(view(spark, wanted), once=True)
+    assert rows() == {"b": "2", "c": "2", "d": "1"}
+
+    # The last batch is planned again, as after a crash: it is in the table, and changes nothing.
+    versions = DeltaTable(str(to)).version()
+    last = max(int(path.name) for path in (wanted.checkpoint / "commits").glob("[0-9]*"))
+    for path in (wanted.checkpoint / "commits" / str(last), wanted.checkpoint / "commits" / f".{last}.crc"):
+        path.unlink()
+    run(view(spark, wanted), once=True)
+    assert (rows(), DeltaTable(str(to)).version()) == ({"b": "2", "c": "2", "d": "1"}, versions)
+
+    topics.fill(topic, ["x"], 1)
+    with pytest.raises(StreamingQueryException, match=f"{topic}-1 has a record without a key at offset 2"):
+        run(view(spark, wanted), once=True)
 
 
 def test_a_replay_keeps_records_as_they_were_and_says_where_they_come_from(

@@ -11,7 +11,9 @@ from tidelog.cli.output import print_json, print_table
 from tidelog.cli.problems import Problem
 from tidelog.config import parse_assignments
 
-app = typer.Typer(help="Pipelines on Spark: archive, replay and route topics, exactly once.", no_args_is_help=True)
+app = typer.Typer(
+    help="Pipelines on Spark: archive, view, replay and route topics, exactly once.", no_args_is_help=True
+)
 
 TopicArgument: TypeAlias = Annotated[str, typer.Argument(metavar="TOPIC", help="What is read.")]
 OnceOption: TypeAlias = Annotated[
@@ -118,6 +120,44 @@ def archive(
     # A file per batch and day: without an interval a quiet topic would become thousands of tiny ones.
     interval = every or (None if once else "1 minute")
     _run(make, "archive", topic, str(to), name=name, once=once, every=interval, master=master, conf=conf, output=output)
+
+
+@app.command()
+def view(
+    topic: TopicArgument,
+    *,
+    to: Annotated[Path, typer.Option("--to", metavar="DIR", help="The directory of the table.")],
+    value: ValueOption = Value.STRING,
+    schema: SchemaOption = None,
+    batch_records: BatchOption = 1_000_000,
+    group: GroupOption = None,
+    once: OnceOption = False,
+    every: EveryOption = None,
+    name: NameOption = None,
+    master: MasterOption = None,
+    conf: ConfOption = None,
+    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Keep the latest value of every key as a Delta table; a null value deletes its row."""
+
+    def make(spark: Any) -> Any:
+        from tidelog.spark.pipelines.view import View
+        from tidelog.spark.pipelines.view import view as build
+
+        wanted = View(
+            topic=topic,
+            to=to,
+            bootstrap_servers=bootstrap,
+            value=value.value,
+            schema=schema,
+            offsets_per_trigger=batch_records,
+            group=group,
+        )
+        return build(spark, wanted)
+
+    interval = every or (None if once else "10 seconds")
+    _run(make, "view", topic, str(to), name=name, once=once, every=interval, master=master, conf=conf, output=output)
 
 
 @app.command()

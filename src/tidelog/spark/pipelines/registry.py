@@ -1,7 +1,7 @@
 """Which pipelines run on this machine, and how they are doing: a small file each, written by the pipeline itself.
 
-The files lie in `$XDG_STATE_HOME/tidelog/pipelines`, by default `~/.local/state/tidelog/pipelines`. A file whose process is
-gone is the memory of how that run ended.
+The files lie in `$XDG_STATE_HOME/tidelog/pipelines`, by default `~/.local/state/tidelog/pipelines`. A file whose
+process is gone is the memory of how that run ended.
 """
 
 import contextlib
