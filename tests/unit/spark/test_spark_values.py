@@ -1,5 +1,6 @@
 """Decoded values: typed where they parse, told and kept where they do not."""
 
+import io
 import json
 from datetime import UTC, datetime
 
@@ -162,3 +163,35 @@ def test_ddl_that_is_none(wrong):
         parse_ddl(wrong)
     with pytest.raises(ValueError, match="too deeply"):
         parse_ddl("a " + "array<" * 60 + "int" + ">" * 60)
+
+
+def test_avro_values_become_rows_and_what_does_not_parse_is_kept():
+    import fastavro
+
+    schema = {
+        "type": "record",
+        "name": "Order",
+        "fields": [
+            {"name": "id", "type": "long"},
+            {"name": "item", "type": ["null", "string"], "default": None},
+            {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        ],
+    }
+    parsed = fastavro.parse_schema(schema)
+
+    def written(row):
+        stream = io.BytesIO()
+        fastavro.schemaless_writer(stream, parsed, row)
+        return stream.getvalue()
+
+    at = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+    whole = written({"id": 7, "item": "tea", "at": at})
+    values = [whole, None, whole[:-1], whole + b"x", written({"id": 8, "item": None, "at": at})]
+    first, tombstone, cut, longer, last = decode(values, "avro", json.dumps(schema))
+    assert first == ({"id": 7, "item": "tea", "at": at}, None, None)
+    assert tombstone == (None, None, None)
+    assert last == ({"id": 8, "item": None, "at": at}, None, None)
+    for (value, error, raw), sent in ((cut, whole[:-1]), (longer, whole + b"x")):
+        assert value is None
+        assert error
+        assert raw == sent
