@@ -22,6 +22,8 @@ REGISTER_SECONDS: Final = 5.0
 STOP_SECONDS: Final = 5.0
 """Given to a controlled shutdown to move leaders away."""
 UNREGISTERED: Final = -1
+DUPLICATE_SESSIONS: Final = 3
+"""Sessions for which another process of this id is waited for to fall silent: it was probably killed just now."""
 
 _REGISTER_AGAIN: Final = frozenset({ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED})
 
@@ -56,6 +58,7 @@ class Membership:
         self._stopping = False
         self._may_stop = asyncio.Event()
         self._serving = asyncio.Event()
+        self._refused_since: float | None = None
         self._task: asyncio.Task[None] | None = None
         self.failure: KafkaError | None = None
 
@@ -95,6 +98,8 @@ class Membership:
                 if error.code in _REGISTER_AGAIN:
                     self._metadata.broker_epoch = UNREGISTERED
                     pause = PAUSE_SECONDS
+                elif error.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION and not self._refused_for_good():
+                    pause = PAUSE_SECONDS
                 elif error.code in (ErrorCode.INCONSISTENT_CLUSTER_ID, ErrorCode.DUPLICATE_BROKER_REGISTRATION):
                     log.error("the cluster does not take this broker", error=str(error))
                     self.failure = error
@@ -104,6 +109,13 @@ class Membership:
                     log.warning("heartbeat refused", error=str(error))
             await asyncio.sleep(pause)
 
+    def _refused_for_good(self) -> bool:
+        """Whether the other process of this id goes on after whole sessions: then it is not a dead one remembered."""
+        now = asyncio.get_running_loop().time()
+        if self._refused_since is None:
+            self._refused_since = now
+        return now - self._refused_since > DUPLICATE_SESSIONS * self._config.broker_session_timeout_ms / 1000
+
     async def _register(self) -> None:
         if self._quorum.leads:
             epoch = await self._office.register(self._registration)
@@ -112,6 +124,7 @@ class Membership:
             _check(answer)
             epoch = answer.broker_epoch
         self._metadata.broker_epoch = epoch
+        self._refused_since = None
 
     async def _beat(self) -> bool:
         """True if the next should come soon."""

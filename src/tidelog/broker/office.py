@@ -102,7 +102,9 @@ class Office:
                 directory_id=request.directory_id,
                 endpoints=endpoints,
                 rack=request.rack,
-                is_alive=self._liveness.is_alive(request.node_id, self._clock.monotonic_ms()),
+                # Of this broker there cannot be two: the other would hold the directory that this one leads from.
+                is_alive=request.node_id != self._quorum.node_id
+                and self._liveness.is_alive(request.node_id, self._clock.monotonic_ms()),
             )
 
         image = await self._metadata.change(decide)

@@ -100,14 +100,18 @@ class Liveness:
         self._session_ms = session_ms
         self._suspect_ms = suspect_ms
         self._deadlines: dict[int, int] = {}
+        self._presumed: set[int] = set()
+        """Nobody has heard of them since this controller took office: perhaps they died together with the last one."""
 
     def take_office(self, nodes: Iterable[int], suspects: Iterable[int], monotonic_ms: int) -> None:
         self._deadlines = dict.fromkeys(nodes, monotonic_ms + self._session_ms)
+        self._presumed = set(self._deadlines)
         for node in suspects:
             self.suspect(node, monotonic_ms)
 
     def heard(self, node_id: int, monotonic_ms: int) -> None:
         self._deadlines[node_id] = monotonic_ms + self._session_ms
+        self._presumed.discard(node_id)
 
     def suspect(self, node_id: int, monotonic_ms: int) -> None:
         """Its connections broke: it is probably dead, and has a moment to prove otherwise."""
@@ -116,7 +120,8 @@ class Liveness:
             self._deadlines[node_id] = min(self._deadlines[node_id], deadline)
 
     def is_alive(self, node_id: int, monotonic_ms: int) -> bool:
-        return self._deadlines.get(node_id, monotonic_ms) > monotonic_ms
+        """Whether it was heard of just now, and not only might be there."""
+        return node_id not in self._presumed and self._deadlines.get(node_id, monotonic_ms) > monotonic_ms
 
     def silent(self, monotonic_ms: int) -> list[int]:
         """Those whose time is up; each is named once."""

@@ -180,3 +180,14 @@ def test_a_new_controller_gives_everyone_the_whole_time_but_not_its_suspects() -
     liveness.take_office([1, 2, 3], [2], 5000)
     assert liveness.silent(5100) == [2]
     assert sorted(liveness.silent(6000)) == [1, 3]
+
+
+def test_who_died_with_the_last_controller_is_not_taken_for_alive_by_the_next() -> None:
+    """All brokers were killed at once: their next processes must not be refused as second ones."""
+    liveness = Liveness(1000, 100)
+    liveness.heard(1, 0)
+    liveness.take_office([1, 2], [], 10)
+    assert not liveness.is_alive(1, 20)
+    liveness.heard(2, 30)
+    assert liveness.is_alive(2, 40)
+    assert not liveness.is_alive(1, 40)
