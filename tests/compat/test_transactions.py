@@ -10,7 +10,8 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from .conftest import MakeTopic
 from .group_members import wait_for
 from .records import CODECS
-from .transaction_clients import ISOLATIONS, PRODUCERS, READERS, Isolation, end_offset, read, until_over
+from .transaction_clients import PRODUCERS
+from .transaction_readers import ISOLATIONS, READERS, Isolation, end_offset, read, until_over
 
 
 def new_id() -> str:

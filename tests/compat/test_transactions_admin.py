@@ -20,7 +20,8 @@ from tidelog.wire.messages.transactions import (
 
 from .conftest import MakeTopic
 from .group_members import wait_for
-from .transaction_clients import PRODUCERS, end_offset, read, until_over
+from .transaction_clients import PRODUCERS
+from .transaction_readers import end_offset, read, until_over
 from .transaction_wire import WireProducer
 
 

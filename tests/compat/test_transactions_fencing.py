@@ -7,7 +7,8 @@ import pytest
 
 from .conftest import MakeTopic
 from .group_members import wait_for
-from .transaction_clients import PRODUCERS, Fenced, Producer, end_offset, read
+from .transaction_clients import PRODUCERS, Fenced, Producer
+from .transaction_readers import end_offset, read
 
 
 def new_id() -> str:

@@ -17,7 +17,8 @@ from tidelog.errors import ErrorCode
 from .conftest import MakeTopic
 from .group_members import MEMBERS, ConfluentMember, Options, wait_for
 from .group_traffic import send
-from .transaction_clients import PRODUCERS, Producer, read, until_over
+from .transaction_clients import PRODUCERS, Producer
+from .transaction_readers import read, until_over
 from .transaction_wire import FIRST, SECOND, Versions, WireProducer
 
 

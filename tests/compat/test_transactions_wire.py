@@ -9,7 +9,7 @@ from tidelog.errors import ErrorCode
 
 from .conftest import MakeTopic
 from .group_members import wait_for
-from .transaction_clients import end_offset, read, until_over
+from .transaction_readers import end_offset, read, until_over
 from .transaction_wire import FIRST, FIRST_NEWEST, SECOND, Identity, Versions, WireProducer
 
 PROTOCOLS = {"first": FIRST, "first, newest": FIRST_NEWEST, "second": SECOND}

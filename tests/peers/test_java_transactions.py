@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.compat.transaction_clients import ConfluentProducer, Fenced, end_offset, until_over
+from tests.compat.transaction_clients import ConfluentProducer, Fenced
+from tests.compat.transaction_readers import end_offset, until_over
 from tests.compat.transaction_wire import SECOND, WireProducer
 
 from tidelog.cli import run

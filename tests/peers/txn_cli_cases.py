@@ -10,7 +10,8 @@ from uuid import uuid4
 
 import pytest
 from confluent_kafka import Producer
-from tests.compat.transaction_clients import ConfluentProducer, Fenced, end_offset, read, until_over
+from tests.compat.transaction_clients import ConfluentProducer, Fenced
+from tests.compat.transaction_readers import end_offset, read, until_over
 from tests.peers.cli_cases import Cli, CliCases
 
 
