@@ -5,6 +5,7 @@ from tests.simulation.state import EMPTY, FoldMachine, State, fold
 
 from tidelog.consensus.control import decode_voters
 from tidelog.consensus.entries import VOTERS, Entry
+from tidelog.consensus.messages import AnyMessage, VoteRequest, VoteResponse
 from tidelog.consensus.replica import LEADER
 from tidelog.consensus.voters import ReplicaKey, VoterSet
 
@@ -63,6 +64,8 @@ class Checks:
             self._state_moved(process, machine)
         if raft.commit < process.commit:
             raise Violation(f"commit of {process.id} went from {process.commit} to {raft.commit}")
+        if raft._voter_history[-1][0] > raft.log.end:
+            raise Violation(f"membership: {process.id} goes by voters that are not in its log any more")
         if raft.role == LEADER:
             self._leader(process)
         process.commit = raft.commit
@@ -125,6 +128,8 @@ class Checks:
         raft = process.raft
         commit = raft.commit
         epoch = raft.log.epoch_before(commit)
+        if epoch not in (raft.epoch, None):
+            raise Violation(f"commit rule: {process.id} of epoch {raft.epoch} counted {commit} of epoch {epoch}")
         disks = [each for other in self.processes.values() for each in other.lost]
         disks += [(p.key, p.store.durable_end, p.raft) for p in self.processes.values() if p.driver is not None]
         have = {key for key, end, each in disks if end >= commit and each.log.epoch_before(commit) in (epoch, None)}
@@ -132,6 +137,17 @@ class Checks:
             raft.voters.is_quorum(have),
             f"durability: {process.id} committed {commit}, but only {sorted(have)} have it on disk",
         )
+
+    def sent(self, process: Process, message: AnyMessage) -> None:
+        """Nothing is said in an epoch, and no vote given, that a crash could make unsaid."""
+        if isinstance(message, VoteRequest | VoteResponse) and message.pre_vote:
+            return
+        durable = process.store.durable_state
+        if message.epoch > durable.epoch:
+            raise Violation(f"promise: {process.id} speaks in epoch {message.epoch}, on its disk is {durable.epoch}")
+        votes = isinstance(message, VoteResponse) and message.granted and message.epoch == durable.epoch
+        if votes and durable.voted_for != message.to:
+            raise Violation(f"promise: {process.id} votes for {message.to}, on its disk is {durable.voted_for}")
 
     # -- clients ---------------------------------------------------------------------------------------------------
 

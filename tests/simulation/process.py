@@ -1,19 +1,20 @@
 """One replica as a process: it can crash, be paused, lose its disk. All of its code is the production code."""
 
 from base64 import urlsafe_b64encode
+from collections.abc import Callable
 from random import Random
 
 from sim_disk import SimDisk
 from tests.simulation.state import FoldMachine
 
 from tidelog.cluster.metadata_log import METADATA_PARTITION
-from tidelog.cluster.quorum_store import QuorumStore, open_log
+from tidelog.cluster.quorum_store import DurableSync, QuorumStore, open_log
 from tidelog.config import TopicConfig
 from tidelog.consensus.control import encode_voters
 from tidelog.consensus.driver import Driver
-from tidelog.consensus.entries import VOTERS, Entry
+from tidelog.consensus.entries import VOTERS, Entry, HardState
 from tidelog.consensus.raft import Raft
-from tidelog.consensus.ready import Write
+from tidelog.consensus.ready import Restored, Sync, Write
 from tidelog.consensus.settings import Settings
 from tidelog.consensus.voters import ReplicaKey, Voter, VoterSet
 
@@ -30,9 +31,25 @@ def directory_id(node_id: int, generation: int) -> str:
 class WatchedStore(QuorumStore):
     """Says what is really on the disk."""
 
+    durable_state = HardState()
+    _syncing_state = HardState()
+
     @property
     def durable_end(self) -> int:
         return self.log.flushed_offset
+
+    def restore(self) -> Restored:
+        restored = super().restore()
+        self.durable_state = restored.hard_state
+        return restored
+
+    def begin_sync(self) -> DurableSync | None:
+        self._syncing_state = self._hard_state
+        return super().begin_sync()
+
+    def complete_sync(self, sync: Sync) -> int:
+        self.durable_state = self._syncing_state
+        return super().complete_sync(sync)
 
 
 class Process:
@@ -52,6 +69,8 @@ class Process:
         self.heard: dict[int, int] = {}
         self.commit = 0
         self.told = ""
+        self.parked: list[Callable[[], None]] = []
+        """What waits for the end of a pause."""
         self.led_epoch = -1
         self.lost: list[tuple[ReplicaKey, int, Raft]] = []
         """Disks that this node had before: what they acknowledged may still be on its way."""
@@ -104,6 +123,7 @@ class Process:
         self.driver = Driver(raft, store, FoldMachine(), snapshot_bytes=self.snapshot_bytes)
         self.up = True
         self.paused = False
+        self.parked.clear()
         self.boots += 1
         self.last_tick_scheduled = -1
         self.heard.clear()

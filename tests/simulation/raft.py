@@ -16,7 +16,7 @@ from tests.simulation.planted import MUTATIONS, Mutation
 from tests.simulation.scenario import Scenario
 from tests.simulation.world import World
 
-from tidelog.errors import InvariantViolated
+from tidelog.errors import InvariantViolated, KafkaError
 
 SOUND = Mutation("none")
 
@@ -26,8 +26,8 @@ def run(seed: int, mutation: Mutation = SOUND, log: Callable[[str], None] | None
     world = World(seed, mutation.raft, mutation.store, mutation.process, log)
     try:
         return Scenario(world).run()
-    except InvariantViolated as error:
-        raise Violation(f"invariant: {error}") from error
+    except (InvariantViolated, KafkaError) as error:
+        raise Violation(f"{type(error).__name__}: {error}") from error
 
 
 def replay(seed: int, mutation: Mutation) -> int:

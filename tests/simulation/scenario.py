@@ -8,7 +8,7 @@ from tests.simulation.world import ELECTION_MS, World
 from tidelog.consensus.replica import LEADER
 from tidelog.errors import KafkaError
 
-STORM_MS = 9_000
+STORM_MS = 7_000
 CALM_MS = 40 * ELECTION_MS
 
 
@@ -50,7 +50,10 @@ class Scenario:
             if self.dice.random() < 0.25:
                 world.read(process)
             else:
-                world.propose(process)
+                # Bursts make long tails that a later leader has to cut.
+                for _ in range(12 if self.dice.random() < 0.06 else 1):
+                    if process.up:
+                        world.propose(process)
         world.at(1 + int(self.dice.random() * 60), self._client)
 
     def _operator(self) -> None:
@@ -60,7 +63,8 @@ class Scenario:
         world = self.world
         leader = world.leader()
         if leader is not None and leader.alive:
-            world.act(leader, lambda: self._change_something(leader))
+            for _ in range(self.dice.choice([1, 1, 2])):  # also by people who do not wait for each other
+                world.act(leader, lambda: self._change_something(leader))
             if leader.up:
                 world.step(leader)
         world.at(200 + int(self.dice.random() * 600), self._operator)
@@ -98,7 +102,7 @@ class Scenario:
         faults = (
             self._crash, self._crash, self._crash_inside, self._pause, self._cut, self._cut, self._cut_one_way,
             self._heal, self._heal, self._weather, self._jump, self._slow_disk, self._sync_fails, self._replace,
-            self._crash_all,
+            self._replace_one_of_two, self._crash_all,
         )  # fmt: skip
         self.dice.choice(faults)()
         self.world.at(30 + int(self.dice.random() * 500), self._fault)
@@ -144,12 +148,12 @@ class Scenario:
         process = self._some()
         process.paused = True
         self.world.say(f"{process.id} is paused")
+        self.world.at(int(self.dice.random() * 1500), lambda: self._resume(process))
 
-        def resume() -> None:
-            process.paused = False
-            process.undisturbed_since = self.world.now
-
-        self.world.at(int(self.dice.random() * 1500), resume)
+    def _resume(self, process: Process) -> None:
+        self.world.resume(process)
+        if process.up:
+            self.world.read(process)  # before it has heard what happened meanwhile
 
     def _jump(self) -> None:
         process = self._some()
@@ -185,14 +189,39 @@ class Scenario:
         self.world.slow_disk = self.dice.choice([0, 0, 100, 400])
 
     def _replace(self) -> None:
+        self._lose_disk(self._some(), 20 + int(self.dice.random() * 1200))
+
+    def _replace_one_of_two(self) -> None:
+        """A voter lags; of the two that go on without it, one is cut off and the other loses its disk."""
+        world = self.world
+        leader = world.leader()
+        others = [p for p in world.processes.values() if p is not leader and p.key in world.checks.voters]
+        if leader is None or len(others) < 2:
+            return
+        lags, loses = self.dice.sample(others, 2)
+        self._cut_off(lags)
+
+        def strike() -> None:
+            world.network.heal()
+            if self._storm and self._lose_disk(loses, 20):
+                self._cut_off(leader)
+
+        world.at(250, strike)
+
+    def _cut_off(self, process: Process) -> None:
+        rest = [node_id for node_id in self.world.processes if node_id != process.id]
+        self.world.network.block([process.id], rest)
+        self.world.network.block(rest, [process.id])
+        self.world.say(f"cut: {process.id} | {rest}")
+
+    def _lose_disk(self, process: Process, restart_after: int) -> bool:
         """A disk is gone for good; never one that a majority could not do without."""
         world = self.world
-        configs = {process.raft.voters for process in world.processes.values() if process.driver is not None}
+        configs = {each.raft.voters for each in world.processes.values() if each.driver is not None}
         if len(configs - {world.checks.voters}) or len(world.checks.voters) < 3:
-            return
+            return False
         if any(key in self._lost_keys for key in world.checks.voters.keys):
-            return
-        process = self._some()
+            return False
         world.say(f"{process.id} gets a new disk")
         lost = process.key
         if process.up:
@@ -200,7 +229,8 @@ class Scenario:
         process.replace_disk()
         if process.key != lost:
             self._lost_keys.add(lost)
-        self._restart_later(process)
+        world.at(restart_after, lambda: self._restart(process))
+        return True
 
     # -- calm ------------------------------------------------------------------------------------------------------
 
@@ -212,7 +242,7 @@ class Scenario:
         world.network.weather = CLEAR
         world.slow_disk = 0
         for process in world.processes.values():
-            process.paused = False
+            world.resume(process)
             process.disk.crash_after = None
             process.disk.fail_on.clear()
             self._restart(process)
@@ -251,9 +281,7 @@ class Scenario:
             return
         epoch = leader.raft.epoch
         other = next(p for p in world.processes.values() if p.key in leader.raft.voters and p is not leader)
-        rest = [each for each in world.processes if each != other.id]
-        world.network.block([other.id], rest)
-        world.network.block(rest, [other.id])
+        self._cut_off(other)
         world.run_until(world.now + 6 * ELECTION_MS)
         world.network.heal()
         world.run_until(world.now + 3 * ELECTION_MS)

@@ -23,7 +23,7 @@ from tidelog.consensus.voters import VoterSet
 from tidelog.errors import InvariantViolated, KafkaError
 
 ELECTION_MS = 300
-HEARTBEAT_MS = 60
+HEARTBEAT_MS = 100
 
 
 class Plan(NamedTuple):
@@ -35,6 +35,7 @@ class Plan(NamedTuple):
     snapshot_bytes: int
     cache_bytes: int
     in_flight: int
+    piece_bytes: int
 
     @classmethod
     def roll(cls, dice: Random) -> "Plan":
@@ -45,6 +46,7 @@ class Plan(NamedTuple):
             snapshot_bytes=dice.choice([2_000, 5_000, 1 << 30]),
             cache_bytes=dice.choice([500, 1 << 20]),
             in_flight=dice.choice([1, 4, 32]),
+            piece_bytes=dice.choice([150, 1 << 20]),
         )
 
 
@@ -75,7 +77,7 @@ class World:
             appends_in_flight_max=self.plan.in_flight,
             bytes_in_flight_max=4000,
             committed_bytes_max=1500,
-            snapshot_piece_bytes=150,
+            snapshot_piece_bytes=self.plan.piece_bytes,
             observer_timeout_ms=3000,
             cache_bytes=self.plan.cache_bytes,
         )
@@ -138,6 +140,14 @@ class World:
         self.say(f"{process.id} loses power")
         process.crash()
 
+    def resume(self, process: Process) -> None:
+        """After a pause, with all that arrived meanwhile."""
+        process.paused = False
+        process.undisturbed_since = self.now
+        parked, process.parked = process.parked, []
+        for action in parked:
+            self.at(0, action)
+
     def local(self, process: Process) -> int:
         return self.now + process.clock_ahead
 
@@ -174,6 +184,7 @@ class World:
         for grant in turn.reads:
             self.checks.read(process, grant.context)  # type: ignore[arg-type]
         for message in turn.messages:
+            self.checks.sent(process, message)
             self._carry(message)
         if turn.sync is not None:
             self._sync_later(process, turn.sync)
@@ -207,7 +218,7 @@ class World:
         if not process.up:
             return
         if process.paused:
-            self.at(7, lambda: self._deliver(message))  # waits in a socket
+            process.parked.append(lambda: self._deliver(message))  # waits in a socket
             return
         process.heard[message.sender.id] = self.now
         if self.act(process, lambda: process.raft.receive(message, self.local(process))):
@@ -224,7 +235,7 @@ class World:
         if not process.up or process.boots != boots:
             return
         if process.paused:
-            self.at(7, lambda: self._tick(process, boots))
+            process.parked.append(lambda: self._tick(process, boots))
             return
         process.last_tick_scheduled = -1
         if self.local(process) >= process.raft.next_tick_ms:
@@ -261,7 +272,9 @@ class World:
     def _synced(self, process: Process, sync: Sync) -> None:
         if process.paused:
             boots = process.boots
-            self.at(7, lambda: self._synced(process, sync) if process.up and process.boots == boots else None)
+            process.parked.append(
+                lambda: self._synced(process, sync) if process.up and process.boots == boots else None
+            )
             return
         driver = process.driver
         assert driver is not None
