@@ -69,7 +69,8 @@ def hear(replica: Replica, leader_epoch: int, high_watermark: int, log_start_off
 
 
 def part(replica: Replica, wish: Wish, diverging_epoch: int, diverging_end: int) -> int:
-    """The histories differ: everything after the last thing in common goes. Returns the new end."""
+    """The histories differ: everything after the last thing in common goes. Returns the new end. As after every cut, a
+    checkpoint of recovery points must be written before anything is taken."""
     log = replica.log
     if not is_current(replica, wish):
         return log.end_offset

@@ -45,6 +45,7 @@ class DurableLog:
         self._snapshots: Snapshots = opened.snapshots
         self._unsynced_directories: list[str] = []
         self._dirty = False  # something was written since the last flush began
+        self._cut = False  # it was made shorter, and that is not durable yet
         self._generation = 0  # of truncations: a flush begun before one says nothing about what came after
         self._snapshot_at = 0  # position in the active segment of the last producer snapshot
         self._closed = False
@@ -172,6 +173,7 @@ class DurableLog:
         invariant(flush.done, "a flush that did not finish cannot complete")
         if flush.generation != self._generation:
             return
+        self._cut = False
         self.flushed_offset = max(self.flushed_offset, flush.end_offset)
         for segment in flush.segments:
             self._chain.unsynced.pop(segment, None)

@@ -150,6 +150,8 @@ class Log(DurableLog):
     def append_as_follower(self, records: Buffer, *, now_ms: int = 0) -> int:
         """Batches as a leader numbered them. Returns the new end offset. A partial last batch is left out."""
         self._check_online()
+        if self._cut:
+            self._settle_cut()
         for header, batch in iter_batches(records):
             if crc32c(batch[ATTRIBUTES_POSITION:]) != header.crc:
                 raise CorruptMessage(f"{self.partition}: batch {header.base_offset} does not match its checksum")
@@ -208,9 +210,18 @@ class Log(DurableLog):
     def _assign_epoch(self, leader_epoch: int, start_offset: int) -> None:
         if leader_epoch < self.epochs.latest:
             raise FencedLeaderEpoch(f"{self.partition}: epoch {leader_epoch} ended; {self.epochs.latest} is current")
+        if self._cut:
+            self._settle_cut()
         epochs = self.epochs.copy()
         epochs.assign(leader_epoch, start_offset)
         self._note_epochs(epochs)
+
+    def _settle_cut(self) -> None:
+        """Before anything is written behind a cut it must be durable. Else a power loss could bring back what was cut
+        off and keep what was written in a later segment: a history that never was, and that its epochs don't betray.
+        """
+        with storage_errors(str(self.partition)):
+            self.flush()
 
     def _forget_empty_epochs(self, offset: int) -> None:
         """Epochs that this broker began at the end of the log, and wrote nothing in: another's history goes on here."""
@@ -320,13 +331,15 @@ class Log(DurableLog):
         return self.producers.expire(now_ms - expiration_ms)
 
     def truncate_to(self, offset: int) -> None:
-        """Forget everything at or behind `offset`, and any batch that reaches it."""
+        """Forget everything at or behind `offset`, and any batch that reaches it. Write a checkpoint before the next
+        append: a recovery believes everything before the recovery point, and that may lie behind `offset`."""
         self._check_online()
         if offset >= self.end_offset:
             return
         with storage_errors(str(self.partition)):
             end, gone = self._chain.truncate_to(max(offset, self.segments[0].base_offset))
             self._generation += 1
+            self._cut = True
             self.end_offset = end
             self.flushed_offset = min(self.flushed_offset, end)
             self.start_offset = min(self.start_offset, end)
@@ -337,8 +350,9 @@ class Log(DurableLog):
             self._snapshot_at = 0
             self._dirty = True
             self._names_changed()
-            # What is written here next may be of an earlier epoch, which a recovery must not take for damage.
-            self._note_epochs(self.epochs)
+            with suppress(OSError):  # the next flush writes it
+                # What comes here next may be of an earlier epoch, which a recovery must not take for damage.
+                self._note_epochs(self.epochs)
 
     def restart_at(self, offset: int, now_ms: int) -> None:
         """Forget everything and go on at `offset`: a follower so far behind that its leader has nothing to join on to
@@ -356,7 +370,7 @@ class Log(DurableLog):
             self.epochs.truncate_from_end(0)
             self.producers = load_producers(self._snapshots, self.segments, offset)
             delete_segments(gone)
-        self._dirty = True
+        self._dirty = self._cut = True
         self._names_changed()
 
     def swap_segments(self, old: Sequence[Segment], cleaned: Sequence[str]) -> list[Segment]:

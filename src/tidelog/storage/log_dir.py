@@ -131,6 +131,10 @@ class LogDir:
             open_segments=self._open_segments,
         )
         self.logs[partition] = log
+        if log.end_offset < self._recovery_points.get(partition, 0):
+            # Else a recovery would believe what is written up to there from now on, synced or not.
+            self._recovery_points[partition] = log.end_offset
+            self.disk.write_atomic(f"{self.path}/{RECOVERY_POINTS}", encode_offsets(self._recovery_points))
         return log
 
     def delete_log(self, partition: TopicPartition) -> Callable[[], None]:

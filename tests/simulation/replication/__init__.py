@@ -1,5 +1,5 @@
-"""Replication under faults: brokers made of the production deciders and logs, on disks that lose power and a network that
-loses, doubles and reorders.
+"""Replication under faults: brokers made of the production deciders and logs, on disks that lose power and on a network
+that loses, doubles and reorders.
 
 python -m tests.simulation.replication --seed 7       replay one world, step by step
 python -m tests.simulation.replication --seeds 2000   many, with progress

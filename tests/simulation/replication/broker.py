@@ -7,9 +7,9 @@ from uuid import UUID
 
 from batches import NOW, batch
 from sim_disk import SimDisk
-
 from tests.simulation.replication.checks import partition_of
 from tests.simulation.replication.names import PLACE, TOPIC, TOPIC_ID
+
 from tidelog.cluster import follower
 from tidelog.cluster.image import MetadataImage, PartitionImage
 from tidelog.cluster.replica import Replica
@@ -18,6 +18,7 @@ from tidelog.errors import CorruptMessage, ErrorCode, KafkaError, OffsetOutOfRan
 from tidelog.ids import TopicId
 from tidelog.storage.log import Log, delete_segments
 from tidelog.storage.log_dir import LogDir
+from tidelog.wire.record_batch import HEADER_SIZE, read_header
 
 if TYPE_CHECKING:
     from tests.simulation.replication.world import World
@@ -64,6 +65,8 @@ class Broker:
         self.directory_id = ""
         self.checked = 0
         self.slow_ms = 0
+        self.claimed = 0
+        """Before it everything was said to be safe on this disk, and was not taken back."""
 
     @property
     def log(self) -> Log:
@@ -218,6 +221,7 @@ class Broker:
         watermark = None if len(partition.replicas) == 1 else self.directory.high_watermarks.get(PLACE, 0)
         self.replica = Replica(log, TOPIC_ID, -1, watermark)
         self.replica.on_watermark = self._watermark_moved
+        self.world.checks.opened(self)
         self.say(f"opens its log: {log.start_offset}..{log.end_offset}, watermark {self.replica.high_watermark}")
 
     def _drop(self) -> None:
@@ -225,6 +229,7 @@ class Broker:
         self.say("drops its log")
         self._fail_waiting(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self._forget_replica()
+        self.claimed = 0
         self.directory.delete_log(PLACE)()
         self.directory.checkpoint()
 
@@ -285,7 +290,9 @@ class Broker:
             elif code is ErrorCode.INELIGIBLE_REPLICA and asked[:2] == (replica.leader_epoch, replica.partition_epoch):
                 followers.asked = None  # decided: only one request is ever under way
 
-        self._call("in sync", lambda: self.world.controller.alter_isr(self.id, broker_epoch, *asked), answered)
+        self._call(
+            f"in sync {asked[:2]}", lambda: self.world.controller.alter_isr(self.id, broker_epoch, *asked), answered
+        )
 
     def serve(self, node: int, broker_epoch: int, wish: follower.Wish) -> Answer:
         """The leader's side of a follower's fetch."""
@@ -327,6 +334,7 @@ class Broker:
 
     def _watermark_moved(self, replica: Replica) -> None:
         if replica is self.replica:
+            self.world.checks.raised(self)
             self.world.checks.visible(self)
             self._settle()
 
@@ -371,6 +379,7 @@ class Broker:
         wish = follower.wish_of(replica)
         broker_epoch = self.broker_epoch
         assert broker_epoch is not None
+        self.claimed = wish.fetch_offset
         self.world.ask(self, leader, lambda: leader.serve(self.id, broker_epoch, wish), self._answered(replica, wish))
 
     def _answered(self, replica: Replica, wish: follower.Wish) -> Callable[[Answer], None]:
@@ -388,15 +397,22 @@ class Broker:
         return answered
 
     def _digest(self, replica: Replica, wish: follower.Wish, answer: Answer) -> None:
+        if answer.parting is not None or answer.bounds is not None:
+            self.claimed = 0
         if answer.parting is not None:
             end = follower.part(replica, wish, *answer.parting)
             self.say(f"parts at {answer.parting}: ends at {end} now")
+            self._checkpoint()
             self.fetch()
         elif answer.bounds is not None:
             follower.begin_anew(replica, wish, *answer.bounds, NOW)
             self.say(f"begins anew in {answer.bounds}: {replica.log.start_offset}..{replica.log.end_offset}")
+            self._checkpoint()
             self.fetch()
         elif answer.error is ErrorCode.NONE:
+            if len(answer.records) >= HEADER_SIZE:
+                # Where the leader's log begins inside a batch, this one begins with all of it.
+                self.claimed = min(self.claimed, read_header(answer.records).base_offset)
             taken = follower.take(replica, answer.records, wish, NOW)
             follower.hear(replica, wish.leader_epoch, answer.high_watermark, answer.start_offset)
             if taken and self.config.flush_on_ack:

@@ -3,8 +3,8 @@
 from typing import TYPE_CHECKING
 
 from batches import read_values
-
 from tests.simulation.replication.names import PARTITION, TOPIC
+
 from tidelog.cluster.image import NO_LEADER, MetadataImage, PartitionImage
 
 if TYPE_CHECKING:
@@ -93,6 +93,11 @@ class Checks:
             if offset >= log.start_offset:
                 require(held.get(offset) == value, f"{who}, but at {offset} has {held.get(offset)!r}, not {value!r}")
 
+    def opened(self, broker: "Broker") -> None:
+        """What a broker claimed to have is what its disk gives back."""
+        log = broker.log
+        require(log.end_offset >= broker.claimed, f"{broker.id} ends at {log.end_offset}, but claimed {broker.claimed}")
+
     def visible(self, broker: "Broker") -> None:
         """Everything below a replica's watermark may have been read there."""
         replica = broker.replica
@@ -101,7 +106,8 @@ class Checks:
         log = replica.log
         low, high = max(broker.checked, log.start_offset), replica.high_watermark
         who = f"{broker.id} (epoch {replica.leader_epoch})"
-        require(high <= log.end_offset, f"{who} shows {high}, but ends at {log.end_offset}")
+        end = max(log.start_offset, log.flushed_offset) if log.config.flush_on_ack else log.end_offset
+        require(high <= end, f"{who} shows {high}, but is safe only up to {end}")
         values = read_values(log, low, high) if low < high else []
         # A log may begin inside a batch, and its watermark then be there: a batch is shown as a whole or not at all.
         broker.checked = low + len(values)
@@ -112,6 +118,14 @@ class Checks:
             require(known == value, f"{who} shows {value!r} at {offset}, where {known!r} was seen")
         if replica.is_leader:
             self._contained(broker, values, high)
+
+    def raised(self, broker: "Broker") -> None:
+        """A leader's watermark has moved."""
+        replica = broker.replica
+        assert replica is not None
+        if replica.is_leader and replica.followers is not None:
+            needed = min(replica.config.min_insync_replicas, replica.followers.replica_count)
+            require(replica.in_sync >= needed, f"{broker.id} shows more with {replica.in_sync} of {needed} in sync")
 
     def _contained(self, leader: "Broker", values: list[tuple[int, bytes]], high: int) -> None:
         """What a leader shows is on every member of the in-sync set, and on every later leader."""
@@ -153,7 +167,10 @@ class Checks:
             reached = max(log.start_offset, log.flushed_offset if log.config.flush_on_ack else log.end_offset)
             end = replica.followers.end_offset_of(member.id)
             who = f"{leader.id} believes in epoch {replica.leader_epoch} that {member.id}"
-            require(end <= reached, f"{who} has everything before {end}, but that is {reached}")
+            require(
+                end <= max(reached, replica.log.start_offset),
+                f"{who} has everything before {end}, but that is {reached}",
+            )
 
     def acknowledged(self, broker: "Broker", base: int, values: list[bytes], minimum: int) -> None:
         replica = broker.replica

@@ -1,4 +1,4 @@
-"""The controller: the pure decisions on an image that changes atomically, as it does by Raft. Brokers hear of it late."""
+"""The controller: the pure decisions on an image that changes at once, as it does by Raft; brokers hear of it late."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -6,6 +6,7 @@ from uuid import UUID
 
 from tests.simulation.replication.checks import partition_of
 from tests.simulation.replication.names import PARTITION, TOPIC, TOPIC_ID
+
 from tidelog.cluster import brokers as registry
 from tidelog.cluster import controller as topics
 from tidelog.cluster import elections
@@ -30,6 +31,7 @@ class Controller:
         self.image = MetadataImage("simulated")
         self.liveness = registry.Liveness(SESSION_MS, SUSPECT_MS)
         self._heard: dict[tuple[int, int, str], int] = {}
+        self._dead: dict[int, int] = {}
         self.spared: set[int] = set()
         """Not declared dead for now: an operator who replaces a disk waits until the others are well."""
 
@@ -90,6 +92,8 @@ class Controller:
     def receive(self, node: int, boot: int, purpose: str, number: int, handle: Callable[[], object]) -> Answer | None:
         """A connection per process and purpose, and its requests in order: one that was overtaken was on one that is
         closed."""
+        if boot <= self._dead.get(node, 0):
+            return None
         if number <= self._heard.get((node, boot, purpose), 0):
             return None
         self._heard[node, boot, purpose] = number
@@ -97,6 +101,10 @@ class Controller:
             return ErrorCode.NONE, handle()
         except KafkaError as error:
             return error.code, str(error)
+
+    def hang_up(self, node: int, boot: int) -> None:
+        """What this process had sent and was not received yet is lost."""
+        self._dead[node] = boot
 
     def register(self, node: int, incarnation: UUID, directory_id: str) -> int:
         alive = self.liveness.is_alive(node, self._world.now)

@@ -13,6 +13,7 @@ from unittest.mock import patch
 from uuid import UUID
 
 from tests.simulation.replication.storm import Storm
+
 from tidelog.cluster import brokers, elections, follower
 from tidelog.cluster.image import MetadataImage, PartitionImage
 from tidelog.cluster.progress import Followers

@@ -9,6 +9,7 @@ from tests.simulation.replication.broker import Broker
 from tests.simulation.replication.checks import require
 from tests.simulation.replication.names import PARTITION, TOPIC_ID
 from tests.simulation.replication.world import World
+
 from tidelog.cluster import elections
 from tidelog.cluster.image import NO_LEADER
 from tidelog.errors import ErrorCode, KafkaError
@@ -25,6 +26,8 @@ class Storm:
         self.dice = self.world.dice
         self._written = 0
         self._storm = True
+        self._idle = self.dice.randint(0, 5)
+        """Which quarter of the time nobody writes, if any: much that a write would mend stays as it is then."""
 
     def run(self) -> World:
         world = self.world
@@ -39,7 +42,7 @@ class Storm:
             self._weather(world.brokers[1])
         self._every(5, 20, self._client)
         self._every(60, 350, self._fault)
-        self._every(150, 500, self._operator)
+        self._every(*((150, 500) if world.plan.mood in ("mixed", "disks") else (30, 200)), self._operator)
         world.run_until(STORM_MS)
         self._calm()
         return world
@@ -55,7 +58,7 @@ class Storm:
 
     def _client(self) -> None:
         world, dice = self.world, self.dice
-        if not self._storm:
+        if not self._storm or (world.now // 150) % 4 == self._idle:
             return
         target = world.controller.partition.leader
         if target == NO_LEADER or dice.random() < 0.15:
@@ -78,9 +81,13 @@ class Storm:
         world, dice = self.world, self.dice
         if not self._storm:
             return
-        chance = dice.random()
+        chance, mood = dice.random(), world.plan.mood
         try:
-            if chance < 0.2:
+            if mood == "leaders" and dice.random() < 0.7:
+                self._move_leader(dice.randint(1, 3))
+            elif mood == "moves" and dice.random() < 0.7:
+                self._remove_and_add()
+            elif chance < 0.2:
                 self._reassign(dice.sample(sorted(world.brokers), world.plan.replicas))
             elif chance < 0.3:
                 self._remove_and_add()
@@ -155,10 +162,10 @@ class Storm:
             (8, self._isolate),
             (8, self._cut_off_from_controller),
             (10, self._one_way),
-            (6, self._weather),
+            (6 if world.plan.mood == "mixed" else 20, self._weather),
             (8, self._slow_disk),
             (5, self._disk_error),
-            (6, self._replace_disk),
+            (60 if world.plan.mood == "disks" else 6, self._replace_disk),
             (3, self._everybody),
             (5, self._new_controller),
         ]
@@ -231,19 +238,22 @@ class Storm:
         broker.disk.fail_on[operation] = code
 
     def _replace_disk(self, broker: Broker) -> None:
-        """Never of a broker that might be the only one with something: a person would not do that either."""
+        """Never of a broker that might be the only one with something: a person would not do that either. Before the
+        controller has noticed, only while all others are well, and until it has."""
         world = self.world
-        partition = world.controller.partition
-        if broker.id in partition.isr:
-            others = [node for node in partition.isr if node != broker.id]
-            if not others or not all(world.brokers[node].up and not world.brokers[node].paused for node in others):
+        controller = world.controller
+        if set(controller.partition.isr) == {broker.id}:
+            return
+        if not controller.image.brokers[broker.id].fenced:
+            others = [each for each in world.brokers.values() if each is not broker]
+            if any(not each.up or each.paused or each.stopping or each.image is None for each in others):
                 return
             world.network.heal()
-            for each in world.brokers.values():
+            for each in others:
                 each.disk.crash_after = None
                 each.disk.fail_on.clear()
-                each.stopping = False
-            world.controller.spared = {broker.id}
+            controller.spared = {broker.id}
+        controller.hang_up(broker.id, broker.boots)  # or its last wish might be to be alone in sync
         world.say(f"-- {broker.id} gets an empty disk")
         if self.dice.random() < 0.5:
             self._block([broker.id], [node for node in world.brokers if node != broker.id], both=False)

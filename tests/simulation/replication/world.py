@@ -6,11 +6,11 @@ from random import Random
 from typing import Any, NamedTuple
 
 from sim_disk import PowerLost, SimDisk
-
 from tests.simulation.network import Network
 from tests.simulation.replication import controller as control
 from tests.simulation.replication.broker import Answer, Broker
 from tests.simulation.replication.checks import Checks
+
 from tidelog.config import TopicConfig
 from tidelog.errors import ErrorCode, StorageOffline
 
@@ -25,6 +25,8 @@ class Plan(NamedTuple):
     """Without it, processes die but the power stays: the promise is Kafka's."""
     segment_bytes: int
     index_interval: int
+    mood: str
+    """What happens more than other things: leaders change, disks are replaced, or replicas move."""
 
     @classmethod
     def roll(cls, dice: Random) -> "Plan":
@@ -37,6 +39,7 @@ class Plan(NamedTuple):
             flush_on_ack=dice.random() < 0.8,
             segment_bytes=dice.choice([700, 1500, 1 << 20]),
             index_interval=dice.choice([0, 4096]),
+            mood=dice.choice(["mixed", "mixed", "leaders", "disks", "moves"]),
         )
 
 
@@ -174,6 +177,7 @@ class World:
 
     def replace_disk(self, broker: Broker) -> None:
         broker.disk = SimDisk()
+        broker.claimed = 0
 
     def pause(self, broker: Broker) -> None:
         broker.paused = True

@@ -1,4 +1,4 @@
-"""A follower's log becomes its leader's: what it asks, what it believes, what it cuts, and what survives a power loss."""
+"""A follower's log becomes its leader's: what it asks, believes and cuts, and what of that survives a power loss."""
 
 import sys
 from pathlib import Path
