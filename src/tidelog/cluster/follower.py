@@ -47,7 +47,7 @@ def take(replica: Replica, records: bytes | bytearray | memoryview, wish: Wish, 
     if len(records) >= HEADER_SIZE:
         start = log.end_offset
         first = read_header(records).base_offset
-        if first < start and log.start_offset == start:
+        if first < start and log.size_bytes == 0:
             # The leader's log begins inside a batch, and only whole batches are sent.
             log.restart_at(first, now_ms)
         log.append_as_follower(records, now_ms=now_ms)

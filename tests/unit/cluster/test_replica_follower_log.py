@@ -163,6 +163,21 @@ def test_a_leader_that_begins_inside_a_batch_is_joined_there() -> None:
     assert read_values(one.log) == [(2, b"c"), (3, b"d")]
 
 
+def test_that_is_possible_also_after_a_power_loss_in_the_middle_of_it() -> None:
+    """Going back from offset 2 to the beginning of the batch left a segment for each, and nothing in them."""
+    disk = SimDisk()
+    create_log(disk, DIRECTORY, start_offset=1).abandon("power lost")
+    disk.open(f"{DIRECTORY}/{2:020}.log", create=True)
+    log = open_log(disk, DIRECTORY, recovery_point=2)
+    assert (log.start_offset, log.end_offset, log.size_bytes) == (1, 2, 0)
+    one = following(log, 1)
+    leader = create_log(SimDisk(), DIRECTORY, start_offset=1)
+    leader.append(batch(b"b", b"c"), leader_epoch=0, now_ms=NOW)
+    piece = leader.read(1, 1 << 20, upper=3)
+    assert follower.take(one, piece.file.read(piece.position, piece.length), follower.wish_of(one), NOW)
+    assert read_values(one.log) == [(2, b"c")]
+
+
 def test_what_the_leader_deleted_is_deleted_here() -> None:
     leader = leading(0, 0, 0, epoch=1)
     leader.advance_start_offset(2)
