@@ -21,6 +21,8 @@ ANSWER_SECONDS: Final = 1.0
 REGISTER_SECONDS: Final = 5.0
 STOP_SECONDS: Final = 5.0
 """Given to a controlled shutdown to move leaders away."""
+ELECTIONS_LOST: Final = 2
+"""Election timeouts without a leader of the quorum, after which a broker that stops expects none: all are stopping."""
 UNREGISTERED: Final = -1
 DUPLICATE_SESSIONS: Final = 3
 """Sessions for which another process of this id is waited for to fall silent: it was probably killed just now."""
@@ -76,12 +78,22 @@ class Membership:
         self._stopping = True
         try:
             async with asyncio.timeout(patience_s):
-                await self._may_stop.wait()
+                await self._others_took_over()
         except TimeoutError:
             log.warning("stopped before others had taken over")
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _others_took_over(self) -> None:
+        """Or nobody is left who could."""
+        patience = ELECTIONS_LOST * self._config.controller_quorum_election_timeout_ms / 1000
+        loop = asyncio.get_running_loop()
+        led_at = loop.time()
+        while not self._may_stop.is_set() and loop.time() - led_at < patience:
+            if self._quorum.leader_id >= 0:
+                led_at = loop.time()
+            await asyncio.sleep(PAUSE_SECONDS)
 
     async def _run(self) -> None:
         while True:

@@ -69,9 +69,9 @@ def begin_stop(image: MetadataImage, node_id: int) -> list[AnyRecord]:
 
 
 def may_stop(image: MetadataImage, node_id: int) -> bool:
-    """Whether it leads nothing any more that another could lead."""
+    """Whether it leads nothing any more that another could lead: where all stop at once, nobody waits for the others."""
     return not any(
-        partition.leader == node_id and len(partition.isr) > 1
+        partition.leader == node_id and any(node != node_id and image.is_available(node) for node in partition.isr)
         for topic in image.topics.values()
         for partition in topic.partitions
     )

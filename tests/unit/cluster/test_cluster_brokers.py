@@ -191,3 +191,10 @@ def test_who_died_with_the_last_controller_is_not_taken_for_alive_by_the_next() 
     liveness.heard(2, 30)
     assert liveness.is_alive(2, 40)
     assert not liveness.is_alive(1, 40)
+
+
+def test_who_stops_last_waits_for_nobody_who_stops_too() -> None:
+    image = picture(1, 2)
+    image = image.apply(brokers.begin_stop(image, 1))
+    image = image.apply(brokers.begin_stop(image, 2))
+    assert brokers.may_stop(image, 2)
