@@ -82,7 +82,13 @@ class ClusterSide:
         self.office = Office(self.quorum, self.metadata, config, partitions.topic_config, self.link_to, clock)
         self.isr = IsrKeeper(config.node_id, partitions, self.metadata, config.replica_lag_time_max_ms, clock)
         self.replication = Replication(
-            config.node_id, loop, clock, self.link_to, lambda: self.metadata.broker_epoch, on_failure
+            config.node_id,
+            loop,
+            clock,
+            self.link_to,
+            lambda: self.metadata.broker_epoch,
+            partitions.checkpoint,
+            on_failure,
         )
         self.membership: Membership | None = None
         self.listeners: Listeners | None = None

@@ -124,11 +124,17 @@ class Partitions:
             if now is None or now.topic_id != topic.topic_id:
                 await self._remove(topic)
         acts = self.may_act(after)
+        failure: StorageOffline | None = None
         for name, topic in after.topics.items():
             known = before.topics.get(name) is topic and name in self._by_name and acts == self._acted
             if not known or name in self._incomplete:
-                await self._host(topic, self.topic_config(after, name), acts)
+                try:
+                    await self._host(topic, self.topic_config(after, name), acts)
+                except StorageOffline as error:
+                    failure = error  # the other topics are none the worse
         self._acted = acts
+        if failure is not None:
+            raise failure
 
     async def _host(self, topic: TopicImage, config: TopicConfig, acts: bool) -> None:
         """What a full disk or too many open files prevents is told, and done when the image is followed again."""

@@ -6,7 +6,7 @@ brought is on disk. What to keep, cut or append is decided by `cluster.follower`
 
 import asyncio
 from asyncio import AbstractEventLoop, Task
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final
 from uuid import UUID
 
@@ -54,8 +54,11 @@ class Replication:
         clock: Clock,
         link_to: LinkTo,
         broker_epoch: Callable[[], int],
+        checkpoint: Callable[[], Awaitable[None]],
         on_disk_error: Callable[[str], None],
     ) -> None:
+        self.checkpoint = checkpoint
+        """Makes recovery points durable: after a cut they must not lie behind the end of the log."""
         self.node_id = node_id
         self.loop = loop
         self.clock = clock
@@ -188,6 +191,7 @@ class LeaderLoop:
                 self._paused[replica] = self._room.loop.time() + PAUSE_SECONDS
             elif result.diverging_epoch.epoch >= 0:
                 end = follower.part(replica, wish, result.diverging_epoch.epoch, result.diverging_epoch.end_offset)
+                await self._room.checkpoint()
                 log.info("cut back to the leader's history", partition=str(replica.partition), end_offset=end)
             else:
                 return follower.take(replica, result.records or b"", wish, self._room.clock.now_ms())
@@ -206,6 +210,7 @@ class LeaderLoop:
             leader_start=start, leader_end=end,
         )  # fmt: skip
         follower.begin_anew(replica, wish, start, end, self._room.clock.now_ms())
+        await self._room.checkpoint()
 
     async def _bounds(self, replica: Replica, wish: follower.Wish, which: int) -> int | None:
         request = ListOffsetsRequest(

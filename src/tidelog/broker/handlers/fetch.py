@@ -19,7 +19,7 @@ from tidelog.broker.requests import Context, Endpoint, Later, RawReply
 from tidelog.broker.waiting import ParkedFetch, Waiting
 from tidelog.clock import Clock
 from tidelog.cluster.replica import Replica
-from tidelog.errors import ErrorCode, KafkaError, OffsetOutOfRange
+from tidelog.errors import ErrorCode, KafkaError
 from tidelog.storage.log import Slice
 from tidelog.wire.fetch_fast import FetchedPartition, FetchedTopic, decode_fetch, encode_fetch_response
 from tidelog.wire.messages.data import AbortedTransaction, EpochEndOffset, FetchPartition, FetchRequest
@@ -111,7 +111,7 @@ class FetchHandler:
                     replica = self._partitions.find(name, topic_id, wish.partition)
                     replica.check_leader()
                     replica.check_follower_epoch(wish.current_leader_epoch)
-                    if wish.last_fetched_epoch < 0 or _divergence(replica, wish) is None:
+                    if _divergence(replica, wish) is None:
                         replica.follower_fetched(attempt.follower, wish.fetch_offset, state.replica_epoch, now_ms)
                 except KafkaError:
                     continue  # told with the answer
@@ -292,7 +292,7 @@ def _is_plain(replica: Replica, wish: FetchPartition) -> bool:
 def _read_one(attempt: "Attempt", replica: Replica, wish: FetchPartition, aborted: Aborted) -> FetchedPartition:
     try:
         replica.check_epoch(wish.current_leader_epoch)
-        diverging = _divergence(replica, wish) if wish.last_fetched_epoch >= 0 else None
+        diverging = _divergence(replica, wish)
         records: Slice | None = None
         nothing_yet = attempt.found == 0
         limit = max(min(wish.partition_max_bytes, attempt.left), 0)
@@ -328,7 +328,7 @@ def _read_one(attempt: "Attempt", replica: Replica, wish: FetchPartition, aborte
 def _read_for_follower(attempt: "Attempt", replica: Replica, wish: FetchPartition) -> FetchedPartition:
     try:
         replica.check_follower_epoch(wish.current_leader_epoch)
-        diverging = _divergence(replica, wish) if wish.last_fetched_epoch >= 0 else None
+        diverging = _divergence(replica, wish)
         records: Slice | None = None
         limit = max(min(wish.partition_max_bytes, attempt.left), 0)
         if diverging is None and (limit > 0 or attempt.found == 0):
@@ -366,13 +366,8 @@ def _aborted_in(replica: Replica, offset: int, records: Slice) -> Aborted:
 
 def _divergence(replica: Replica, wish: FetchPartition) -> EpochEndOffset | None:
     """Where the client's history leaves ours, if it does: it must truncate before it can read on."""
-    epoch, end = replica.log.epochs.end_offset_for(wish.last_fetched_epoch, replica.log.end_offset)
-    if epoch == wish.last_fetched_epoch and end >= wish.fetch_offset:
-        return None
-    if epoch < 0 or end < 0:
-        # An epoch we never heard of: there is no place to send the client back to, and silence would keep it asking.
-        raise OffsetOutOfRange(wish.fetch_offset, replica.log.start_offset, replica.log.end_offset)
-    return EpochEndOffset(epoch=epoch, end_offset=end)
+    parts = replica.parts_at(wish.fetch_offset, wish.last_fetched_epoch)
+    return None if parts is None else EpochEndOffset(epoch=parts[0], end_offset=parts[1])
 
 
 def _elsewhere(replica: Replica, partition: int, node_id: int) -> FetchedPartition:

@@ -258,6 +258,7 @@ Results = list[PartitionProduceResponse]
 Waits = list[tuple[Replica, int]]
 Word = Verification | KafkaError
 
+TOO_FEW = "written, but fewer replicas are in sync than min.insync.replicas"
 AT_ONCE = 200
 """Batches appended before others get their turn."""
 INLINE_MAX = 16 * 1024
@@ -313,12 +314,13 @@ def _failure_after(parked: ParkedProduce, replica: Replica, needed: int, index: 
     if replica in parked.failed and not replica.is_leader:
         return _failure(index, ErrorCode.NOT_LEADER_OR_FOLLOWER, "another broker leads before the records were safe")
     if replica in parked.failed and replica.in_sync < replica.config.min_insync_replicas:
-        text = "written, but fewer replicas are in sync than min.insync.replicas"
-        return _failure(index, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, text)
+        return _failure(index, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, TOO_FEW)
     if replica in parked.failed:
         return _failure(index, ErrorCode.KAFKA_STORAGE_ERROR, "the disk failed before the records were safe")
     if replica.high_watermark < needed:
         return _failure(index, ErrorCode.REQUEST_TIMED_OUT, "the records were not safe in time")
+    if replica.in_sync < replica.config.min_insync_replicas:
+        return _failure(index, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, TOO_FEW)
     return None
 
 
