@@ -69,7 +69,7 @@ def begin_stop(image: MetadataImage, node_id: int) -> list[AnyRecord]:
 
 
 def may_stop(image: MetadataImage, node_id: int) -> bool:
-    """Whether it leads nothing any more that another could lead: where all stop at once, nobody waits for the others."""
+    """Whether it leads nothing any more that another could lead. Where all stop at once, none waits for the others."""
     return not any(
         partition.leader == node_id and any(node != node_id and image.is_available(node) for node in partition.isr)
         for topic in image.topics.values()
