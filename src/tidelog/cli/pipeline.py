@@ -119,7 +119,19 @@ def archive(
 
     # A file per batch and day: without an interval a quiet topic would become thousands of tiny ones.
     interval = every or (None if once else "1 minute")
-    _run(make, "archive", topic, str(to), name=name, once=once, every=interval, master=master, conf=conf, output=output)
+    _run(
+        make,
+        "archive",
+        topic,
+        str(to),
+        bootstrap,
+        name=name,
+        once=once,
+        every=interval,
+        master=master,
+        conf=conf,
+        output=output,
+    )
 
 
 @app.command()
@@ -157,7 +169,19 @@ def view(
         return build(spark, wanted)
 
     interval = every or (None if once else "10 seconds")
-    _run(make, "view", topic, str(to), name=name, once=once, every=interval, master=master, conf=conf, output=output)
+    _run(
+        make,
+        "view",
+        topic,
+        str(to),
+        bootstrap,
+        name=name,
+        once=once,
+        every=interval,
+        master=master,
+        conf=conf,
+        output=output,
+    )
 
 
 @app.command()
@@ -198,7 +222,19 @@ def replay(
         wanted = _route(topic, bootstrap, to_bootstrap, checkpoint, chosen, start, batch_records, group)
         return build(spark, wanted, to, until_timestamp=end, keep_time=not new_time)
 
-    _run(make, "replay", topic, to, name=chosen, once=once, every=every, master=master, conf=conf, output=output)
+    _run(
+        make,
+        "replay",
+        topic,
+        to,
+        bootstrap,
+        name=chosen,
+        once=once,
+        every=every,
+        master=master,
+        conf=conf,
+        output=output,
+    )
 
 
 @app.command()
@@ -244,7 +280,19 @@ def route(
         return build(spark, wanted, rules, otherwise=otherwise, value=value.value, schema=schema)
 
     targets = ", ".join([*rules, *([otherwise] if otherwise else [])])
-    _run(make, "route", topic, targets, name=chosen, once=once, every=every, master=master, conf=conf, output=output)
+    _run(
+        make,
+        "route",
+        topic,
+        targets,
+        bootstrap,
+        name=chosen,
+        once=once,
+        every=every,
+        master=master,
+        conf=conf,
+        output=output,
+    )
 
 
 @app.command("list")
@@ -293,11 +341,22 @@ def stop(
     print(f"{name} stopped")
 
 
-def _run(make: Any, kind: str, topic: str, to: str, *, name: str | None, conf: list[str] | None, **more: Any) -> None:
+def _run(
+    make: Any, kind: str, topic: str, to: str, bootstrap: str, *, name: str | None, conf: list[str] | None, **more: Any
+) -> None:
     from tidelog.cli.pipeline_run import run_pipeline
 
     settings = parse_assignments(conf or ())
-    run_pipeline(make, name=name or f"{kind}-{topic}", kind=kind, topics=[topic], to=to, conf=settings, **more)
+    run_pipeline(
+        make,
+        name=name or f"{kind}-{topic}",
+        kind=kind,
+        topics=[topic],
+        to=to,
+        bootstrap=bootstrap,
+        conf=settings,
+        **more,
+    )
 
 
 def _route(

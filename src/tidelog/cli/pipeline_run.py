@@ -21,6 +21,7 @@ def run_pipeline(
     kind: str,
     topics: list[str],
     to: str,
+    bootstrap: str,
     once: bool,
     every: str | None,
     master: str | None,
@@ -29,6 +30,7 @@ def run_pipeline(
 ) -> None:
     """`make` is given the session and returns the query, ready to start."""
     _need_spark()
+    _need_topics(bootstrap, topics)
     from pyspark.errors import PySparkException
 
     from tidelog.spark.bounds import InvalidOption
@@ -122,10 +124,25 @@ def _need_spark() -> None:
         raise Problem("pipelines run on Spark, which is not installed", "pip install 'tidelog[spark]'") from None
 
 
+def _need_topics(bootstrap: str, topics: list[str]) -> None:
+    """Said in a second, not after Spark has started."""
+    from tidelog.client.cluster import Cluster, NoBroker
+
+    try:
+        with Cluster(bootstrap, timeout_s=10) as cluster:
+            found = cluster.topics(topics)
+    except (NoBroker, ValueError) as problem:
+        raise Problem(f"no broker answers: {problem}", "is it running? `tidelog serve` starts one") from None
+    missing = [topic for topic in topics if topic not in found]
+    if missing:
+        raise Problem(f"topic {', '.join(missing)} does not exist", "`tidelog topic list` shows the topics there are")
+
+
 def _session(name: str, master: str | None, conf: dict[str, str]) -> Any:
     from tidelog.spark import session
 
-    quiet = {"spark.ui.enabled": "false", "spark.log.level": "ERROR"}
+    # What goes wrong is told here, in a sentence; --conf spark.log.level=WARN brings Spark's own account back.
+    quiet = {"spark.ui.enabled": "false", "spark.log.level": "OFF"}
     spark = session(f"tidelog {name}", master, **(quiet | conf))
-    spark.sparkContext.setLogLevel(conf.get("spark.log.level", "ERROR"))
+    spark.sparkContext.setLogLevel(conf.get("spark.log.level", "OFF"))
     return spark
