@@ -5,7 +5,7 @@ from tests.simulation.state import EMPTY, FoldMachine, State, fold
 
 from tidelog.consensus.control import decode_voters
 from tidelog.consensus.entries import VOTERS, Entry
-from tidelog.consensus.messages import AnyMessage, VoteRequest, VoteResponse
+from tidelog.consensus.messages import AnyMessage, AppendResponse, VoteRequest, VoteResponse
 from tidelog.consensus.replica import LEADER
 from tidelog.consensus.voters import ReplicaKey, VoterSet
 
@@ -64,6 +64,9 @@ class Checks:
             self._state_moved(process, machine)
         if raft.commit < process.commit:
             raise Violation(f"commit of {process.id} went from {process.commit} to {raft.commit}")
+        epoch, match = process.acknowledged
+        if epoch == raft.epoch and raft.log.end < match:
+            raise Violation(f"promise: {process.id} ends at {raft.log.end}, and has acknowledged {match} in this epoch")
         if raft._voter_history[-1][0] > raft.log.end:
             raise Violation(f"membership: {process.id} goes by voters that are not in its log any more")
         if raft.role == LEADER:
@@ -145,6 +148,8 @@ class Checks:
         durable = process.store.durable_state
         if message.epoch > durable.epoch:
             raise Violation(f"promise: {process.id} speaks in epoch {message.epoch}, on its disk is {durable.epoch}")
+        if isinstance(message, AppendResponse) and message.rejected < 0:
+            process.acknowledged = max(process.acknowledged, (message.epoch, message.match))
         votes = isinstance(message, VoteResponse) and message.granted and message.epoch == durable.epoch
         if votes and durable.voted_for != message.to:
             raise Violation(f"promise: {process.id} votes for {message.to}, on its disk is {durable.voted_for}")

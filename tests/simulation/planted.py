@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tests.simulation.process import Process, WatchedStore
+from tests.simulation.process import Process, WatchedStore, directory_id
 
 from tidelog.consensus.entries import Entry, HardState, SnapshotId
 from tidelog.consensus.leading import PendingRead
@@ -191,11 +191,6 @@ class SnapshotOffByOne(Raft):
         return super()._take_ready()
 
 
-class SnapshotDropsWhatFollows(Raft):
-    def _has_state_of(self, snapshot: SnapshotId) -> bool:
-        return snapshot.end_offset <= self.commit
-
-
 class InstallsOldSnapshots(Raft):
     def _has_state_of(self, snapshot: SnapshotId) -> bool:
         return False
@@ -228,7 +223,7 @@ class SameIdOnAnyDisk(Process):
 
     @property
     def key(self) -> ReplicaKey:
-        return super().key._replace(directory_id=directory_id_of_first(self.id))
+        return super().key._replace(directory_id=directory_id(self.id, 0))
 
 
 class VotesWithAnEmptyDisk(Raft):
@@ -236,12 +231,6 @@ class VotesWithAnEmptyDisk(Raft):
         if not self.log.end and message.epoch >= self.epoch and not message.pre_vote:
             return self.voted_for in (None, message.sender)
         return super()._would_vote_for(message) or (not self.log.end and message.pre_vote)
-
-
-def directory_id_of_first(node_id: int) -> str:
-    from tests.simulation.process import directory_id
-
-    return directory_id(node_id, 0)
 
 
 MUTATIONS = (
@@ -270,7 +259,6 @@ MUTATIONS = (
     Mutation("pre-votes-despite-a-leader", PreVotesDespiteALeader),
     Mutation("no-check-quorum", NoCheckQuorum),
     Mutation("snapshot-off-by-one", SnapshotOffByOne),
-    Mutation("snapshot-drops-what-follows", SnapshotDropsWhatFollows),
     Mutation("installs-old-snapshots", InstallsOldSnapshots),
     Mutation("votes-with-an-empty-disk", VotesWithAnEmptyDisk, process=SameIdOnAnyDisk),
 )

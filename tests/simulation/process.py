@@ -71,6 +71,8 @@ class Process:
         self.told = ""
         self.parked: list[Callable[[], None]] = []
         """What waits for the end of a pause."""
+        self.acknowledged = (0, 0)
+        """The newest epoch it answered a leader in, and how much of that one's log it said it has."""
         self.led_epoch = -1
         self.lost: list[tuple[ReplicaKey, int, Raft]] = []
         """Disks that this node had before: what they acknowledged may still be on its way."""
@@ -141,6 +143,7 @@ class Process:
         if self.driver is not None:
             self.lost.append((self.key, self.store.durable_end, self.raft))
             self.driver = None
+        self.acknowledged = (0, 0)
         self.generation += 1
         self.disk = SimDisk()
 

@@ -3,7 +3,7 @@
 import pytest
 from raft_cluster import Cluster, MemoryStore, key_of
 
-from tidelog.consensus.entries import DATA, Entry
+from tidelog.consensus.entries import DATA, Entry, SnapshotId
 from tidelog.consensus.errors import HandingOver, NotLeader, Overloaded
 from tidelog.consensus.messages import AppendRequest, AppendResponse, SnapshotRequest
 from tidelog.consensus.progress import REPLICATE
@@ -201,22 +201,20 @@ def test_one_that_is_far_behind_gets_a_snapshot_in_pieces() -> None:
 
 
 def test_a_snapshot_that_comes_late_takes_nothing_away() -> None:
-    cluster = Cluster(1, 2, 3, snapshot_bytes=500)
-    leader = cluster.elect(1)
-    for number in range(10):
-        cluster.propose(1, b"value %d" % number)
-    cluster.elapse(300)
-    snapshot = leader.snapshot
-    assert snapshot is not None
+    cluster = Cluster(1, 2, 3)
     two = cluster.members[2]
-    cluster.filter = lambda message: message.to.id != 1
-    cluster.propose(1, b"acknowledged")
-    end = two.raft.log.end
-    data = cluster.members[1].store.load_snapshot(snapshot)
-    late = SnapshotRequest(leader.epoch, leader.key, two.raft.key, snapshot, b"\0\0\1\0", 0, len(data), 1, data)
-    two.raft.receive(late, cluster.now)
+    entries = tuple(Entry(offset, 4, DATA, 1, b"%d" % offset) for offset in range(1, 6))
+    two.raft.receive(AppendRequest(4, key_of(1), key_of(2), 1, 0, 0, 1, entries), 0)
     cluster.turn(two)
-    assert two.raft.log.end == end
+    acknowledged = [message for message in cluster.inbox if isinstance(message, AppendResponse)]
+    assert acknowledged[-1].match == 6
+    for snapshot in (SnapshotId(3, 4), SnapshotId(1, 0)):  # one that it does not know to be committed, one that it does
+        late = SnapshotRequest(4, key_of(1), key_of(2), snapshot, b"", 0, 5, 1, b"state")
+        two.raft.receive(late, 0)
+        cluster.turn(two)
+        assert two.raft.log.end == 6
+    assert two.raft.commit == 3
+    assert two.machine.values == [b"1", b"2"]
 
 
 def test_a_log_from_before_there_was_a_quorum_is_its_beginning() -> None:
