@@ -281,7 +281,9 @@ class Recovery:
                 return position, header
             if self.checkpoint is not None and disagrees(reader, position, header, self.checkpoint):
                 self.checkpoint = None  # made again from the log
-            expected = Expectation(expected_offset, self._last_epoch, self.checkpoint, self.recovery_point, limit)
+            expected = Expectation(
+                expected_offset, self._last_epoch, self.checkpoint, self.recovery_point, limit, self.config.compacted
+            )
             reason = misfit(reader, position, header, expected)
             if reason:
                 return position, reason

@@ -17,6 +17,7 @@ from tidelog.ids import NO_TOPIC_ID, TopicPartition
 from tidelog.storage.checkpoints import RECOVERY_POINTS, read_offsets
 from tidelog.storage.log import Log
 from tidelog.storage.log_dir import LogDir
+from tidelog.wire.record_batch import Record, build_batch, patch
 
 PLACE = TopicPartition("orders", 0)
 SMALL = TopicConfig(segment_bytes=300)
@@ -71,3 +72,18 @@ def test_a_log_that_opens_shorter_lowers_its_recovery_point() -> None:
     log = open_log(open_dir(disk))
     assert log.end_offset < 8
     assert recovery_point(disk) == log.end_offset
+
+
+@pytest.mark.parametrize(("policy", "end"), [(frozenset({"compact"}), 10), (frozenset({"delete"}), 1)])
+def test_gaps_that_a_follower_copied_from_a_compacted_leader_are_no_damage(policy: frozenset[str], end: int) -> None:
+    config = TopicConfig(cleanup_policy=policy)
+    disk = SimDisk()
+    log = open_dir(disk).create_log(PLACE, NO_TOPIC_ID, config, now_ms=NOW)
+    for base in (0, 9):
+        batch = bytearray(build_batch([Record(base, NOW, b"k", b"v", ())], leader_epoch=0))
+        patch(batch, base_offset=base, leader_epoch=0)
+        log.append_as_follower(batch, now_ms=NOW)
+    log.flush()
+    disk.crash(Random(1))
+    opened = Log.open(disk, log.directory, PLACE, config, now_ms=NOW, recovery_point=0)
+    assert opened.end_offset == end
