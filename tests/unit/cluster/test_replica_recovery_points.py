@@ -80,7 +80,7 @@ def test_gaps_that_a_follower_copied_from_a_compacted_leader_are_no_damage(polic
     disk = SimDisk()
     log = open_dir(disk).create_log(PLACE, NO_TOPIC_ID, config, now_ms=NOW)
     for base in (0, 9):
-        batch = bytearray(build_batch([Record(base, NOW, b"k", b"v", ())], leader_epoch=0))
+        batch = bytearray(build_batch([Record(0, NOW, b"k", b"v", ())], leader_epoch=0))
         patch(batch, base_offset=base, leader_epoch=0)
         log.append_as_follower(batch, now_ms=NOW)
     log.flush()
