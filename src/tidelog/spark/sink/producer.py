@@ -6,7 +6,7 @@ and what is not acknowledged goes again, oldest first and one request at a time 
 """
 
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Final, NamedTuple
@@ -68,6 +68,8 @@ class Producer:
         self._connections: dict[int, NegotiatedConnection] = {}
         self._leaders: dict[TopicPartition, int] = {}
         self._sent: deque[_Sent] = deque()
+        self._on_the_way: Counter[TopicPartition] = Counter()
+        self._known: set[TopicPartition] = set()
 
     def partitions_of(self, topic: str) -> int:
         """How many partitions a topic has, the same for the whole life of this producer: equal keys stay together. A
@@ -133,7 +135,10 @@ class Producer:
 
     def _exchange(self, held_max: int, in_flight_max: int) -> None:
         while self._waiting_bytes > held_max:
-            for node, batches in self._requests():
+            ready = self._requests()
+            if not ready:
+                self._receive()
+            for node, batches in ready:
                 while len(self._sent) >= in_flight_max:
                     self._receive()
                 self._send(node, batches)
@@ -141,12 +146,16 @@ class Producer:
             self._receive()
 
     def _requests(self) -> list[tuple[int, list[Batch]]]:
-        """The oldest batch of every partition, by leader; those of one leader in requests of a good size."""
+        """The oldest batch of every partition, by leader; those of one leader in requests of a good size.
+
+        Not of a partition whose very first batch is on the way: a broker that has not heard of a producer takes any
+        sequence number, so a second batch could be let in before a first that was refused.
+        """
         self._find_leaders()
         made: list[tuple[int, list[Batch]]] = []
         open_requests: dict[int, tuple[list[Batch], int]] = {}
         for partition, batches in self._waiting.items():
-            if not batches:
+            if not batches or (self._on_the_way[partition] and partition not in self._known):
                 continue
             node = self._leaders[partition]
             group, size = open_requests.get(node, ([], 0))
@@ -189,6 +198,7 @@ class Producer:
         for batch in batches:
             self._waiting[batch.partition].popleft()
             self._waiting_bytes -= len(batch.data)
+            self._on_the_way[batch.partition] += bool(self._acks)
         if self._acks:
             self._sent.append(_Sent(connection, batches))
         connection.send(request, min(VERSION, connection.version_of(ProduceRequest)))
@@ -208,7 +218,9 @@ class Producer:
         for topic in answer.responses:
             for row in topic.partition_responses:
                 batch = by_partition[TopicPartition(topic.name, row.index)]
+                self._on_the_way[batch.partition] -= 1
                 if row.error_code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+                    self._known.add(batch.partition)
                     continue
                 code = ErrorCode(row.error_code)
                 self._put_back([batch])
@@ -230,6 +242,7 @@ class Producer:
             # A batch behind a refused one is refused for its sequence number alone, so no error here is the last word.
             self._failed(sent, answer)
         self._sent.clear()
+        self._on_the_way.clear()
         for connection in self._connections.values():
             with suppress(OSError):
                 connection.close()
