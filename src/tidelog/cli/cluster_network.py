@@ -79,9 +79,13 @@ class Namespaces:
     def rejoin(self, node: int) -> None:
         self._ip("link", "set", self._cable(node), "up")
 
-    def drop(self, source: int, target: int) -> None:
-        """What `source` sends to `target` is lost; the other way is open."""
-        self._ip("-n", self._space(source), "route", "add", "blackhole", f"{self.host_of(target)}/32")
+    def drop(self, source: int, target: int) -> bool:
+        """What `source` sends to `target` is lost; the other way is open. False if it was lost already."""
+        route = ("blackhole", f"{self.host_of(target)}/32")
+        if route[1].removesuffix("/32") in self._ip("-n", self._space(source), "route", "show", "type", "blackhole"):
+            return False
+        self._ip("-n", self._space(source), "route", "add", *route)
+        return True
 
     def pass_on(self, source: int, target: int) -> None:
         self._ip("-n", self._space(source), "route", "delete", "blackhole", f"{self.host_of(target)}/32")
