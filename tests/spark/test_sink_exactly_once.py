@@ -8,9 +8,10 @@ import pytest
 from tests.spark.kit import Topics
 from tests.spark.sink_kit import Run, batch_sink, be_task, committed, frame
 
+from tidelog.client.cluster import Cluster
 from tidelog.errors import KafkaError
-from tidelog.spark.sink.ledger import BatchLost, identity
-from tidelog.spark.sink.transactions import Fenced
+from tidelog.spark.sink.ledger import BatchLost, Ledger, identity
+from tidelog.spark.sink.transactions import Fenced, Identity, Transactions
 
 
 @pytest.fixture
@@ -109,9 +110,42 @@ def test_a_task_of_a_dead_run_cannot_write_into_the_new_one(run: Run) -> None:
 
 def test_tasks_that_worked_under_different_runs_are_not_decided_together(run: Run) -> None:
     mine = run.task(0, 0, ["a"])
-    other = run.again().task(0, 1, ["b"])
+    other = run.again().task(0, 0, ["b"])
     with pytest.raises(KafkaError, match="did not all work under the same run"):
         run.commit(0, [mine, other])
+
+
+class Overtaken(Transactions):
+    """A rival takes over just after this one did."""
+
+    rival: Callable[[], object] | None = None
+
+    def init(self, name: str) -> Identity:
+        mine = super().init(name)
+        rival, self.rival = self.rival, None
+        if rival is not None:
+            rival()
+        return mine
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_of_two_that_take_over_at_once_the_later_one_has_it(run: Run, same: bool) -> None:
+    run.batch(0, ["a"])
+    new = run.again()
+    other = new if same else run.again()
+    ledger, transactions = other.ledger()
+    slow = Overtaken(Cluster(run.bootstrap), transaction_timeout_ms=60_000)
+    slow.rival = lambda: ledger.enter(other.run_id, 1, leads=True)
+    mine = Ledger(slow, run.query_id)
+    if same:
+        assert mine.enter(new.run_id, 1, leads=True).run == ledger.enter(new.run_id, 1, leads=True).run
+    else:
+        with pytest.raises(Fenced):
+            mine.enter(new.run_id, 1, leads=True)
+    slow.close()
+    transactions.close()
+    other.batch(1, ["b"])
+    sees(run, "a", "b")
 
 
 @pytest.mark.parametrize("winner", [0, 1])

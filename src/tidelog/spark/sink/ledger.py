@@ -28,7 +28,7 @@ from tidelog.spark.sink.transactions import Fenced, Identity, Transactions
 LISTED_MAX: Final = 100
 """Transactions in one committed offset: Kafka allows its metadata 4,096 bytes. More are spread over further groups."""
 _POLL_S: Final = 0.02
-_PATIENCE_S: Final = 5.0
+_PATIENCE_S: Final = 10.0
 
 
 class Run(NamedTuple):
@@ -84,7 +84,14 @@ class Ledger:
             if state is not None and state.run.run_id == run_id:
                 return state
             if time.monotonic() >= deadline:
-                return self._take_over(run_id, batch)
+                try:
+                    return self._take_over(run_id, batch)
+                except Fenced:
+                    # Two at once: the later one has it. If that is a task of this run, it has it for this one too.
+                    state = self._read()
+                    if state is None or state.run.run_id != run_id:
+                        raise
+                    return state
             time.sleep(_POLL_S)
 
     def decide(self, run: Run, batch: int, prepared: Sequence[Prepared]) -> None:
