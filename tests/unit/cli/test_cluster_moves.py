@@ -1,4 +1,4 @@
-"""Plans: nothing twice on a broker, nothing left where it should leave, everyone with a share, as little as possible."""
+"""Plans: nothing twice on a broker, nothing left where it should leave, a share for everyone, as little as possible."""
 
 from collections import Counter
 
