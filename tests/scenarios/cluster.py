@@ -7,7 +7,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
-from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from tidelog.cli.cluster_admin import Administration
@@ -180,12 +180,17 @@ class Load:
         self._thread.join(4 * PATIENCE_S)
 
     def _run(self) -> None:
-        while not self._ending.is_set():
-            for number in range(self.partitions):
-                self._producer.produce(self.topic, b"%d" % self.sent, partition=number, on_delivery=self._delivered)
-                self.sent += 1
-            self._producer.poll(self._pause_s)
-        self._producer.flush(3 * PATIENCE_S)
+        try:
+            while not self._ending.is_set():
+                for number in range(self.partitions):
+                    self._producer.produce(self.topic, b"%d" % self.sent, partition=number, on_delivery=self._delivered)
+                    self.sent += 1
+                self._producer.poll(self._pause_s)
+            self._producer.flush(3 * PATIENCE_S)
+        except (
+            KafkaException
+        ) as fatal:  # such as records that were acknowledged and are gone: their numbers are missing
+            self.failed.append(fatal.args[0])
 
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:
@@ -199,7 +204,9 @@ class Load:
     def await_more(self, count: int = 20, seconds: float = PATIENCE_S) -> float:
         """Until so many more were acknowledged. How long it took."""
         before = len(self.promised)
-        return wait(lambda: len(self.promised) >= before + count, f"{count} more acknowledged", seconds)
+        took = wait(lambda: len(self.promised) >= before + count or self.failed, f"{count} more acknowledged", seconds)
+        assert not self.failed, self.failed[0]
+        return took
 
     @property
     def longest_pause_s(self) -> float:
