@@ -20,7 +20,7 @@ app = typer.Typer(
 DirectoryOption = Annotated[
     Path, typer.Option("--data-dir", "-d", metavar="DIR", help="Where the cluster keeps its data and its state.")
 ]
-NodeArgument = Annotated[int, typer.Argument(metavar="NODE", min=0, help="The id of the broker.")]
+NodeArgument = Annotated[int, typer.Argument(metavar="NODE", help="The id of the broker.")]
 HERE = Path("tidelog-cluster")
 
 
@@ -51,9 +51,9 @@ def start(
         typer.Option("--set", "-s", metavar="NAME=VALUE", help="A setting of every broker. Repeatable."),
     ] = None,
 ) -> None:
-    """Start a cluster on this machine, for trying and for tests, and say what happens to it until Ctrl-C.
+    """Start a cluster on this machine, to try it.
 
-    Every broker is a process of its own, and their data stays for the next start.
+    Every broker is a process of its own. It tells what happens to them until Ctrl-C. Their data stays.
     """
     from tidelog.cli.cluster_start import Run, processes, say
 
@@ -69,9 +69,10 @@ def status(
     properties: PropertyOption = None,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Show a cluster: brokers and what they lead and hold, the quorum, and partitions that lack a leader or replicas.
+    """Show brokers, quorum and what is missing.
 
-    Works on any Kafka. Exits with 1 if a broker is down or a partition lacks something, so that scripts can wait.
+    What each broker leads and holds, how far the voters of the quorum have got, and partitions that lack a leader or
+    replicas. Exits with 1 if a broker is down or a partition lacks something, so that scripts can wait for health.
     """
     from tidelog.cli.cluster_admin import Administration, look_over_tls
     from tidelog.cli.cluster_view import print_picture
@@ -99,7 +100,11 @@ def break_(
     ] = "kill",
     data_dir: DirectoryOption = HERE,
 ) -> None:
-    """Break a broker of a cluster that `tidelog cluster start` runs, to see what the others do. For practice only."""
+    """Break a broker, for practice.
+
+    Only one of a cluster that `tidelog cluster start` runs on this machine. `tidelog cluster status` shows what the
+    others make of it, `tidelog cluster heal` undoes it.
+    """
     from tidelog.cli.cluster_break import How, break_node
 
     if how not in set(How):
@@ -110,7 +115,10 @@ def break_(
 
 @app.command()
 def heal(node: NodeArgument, *, data_dir: DirectoryOption = HERE) -> None:
-    """Undo what `tidelog cluster break` did: start the broker again, let it go on, plug it in."""
+    """Undo what break did to a broker.
+
+    It is started again if it was killed, goes on if it was paused, and is plugged in if it was isolated.
+    """
     from tidelog.cli.cluster_break import heal_node
 
     print(heal_node(data_dir, node))
@@ -123,42 +131,8 @@ DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Print the plan, a
 
 
 @app.command()
-def decommission(
-    node: NodeArgument,
-    *,
-    shrink: Annotated[
-        bool, typer.Option("--shrink", help="Where no other broker is left for a replica, do with one less.")
-    ] = False,
-    at_once: AtOnceOption = 50,
-    dry_run: DryRunOption = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
-    properties: PropertyOption = None,
-) -> None:
-    """Take a broker out of a cluster: move every replica to the others, and when it is stopped forget it.
-
-    Run it while the broker runs, stop the broker when it says so, and run it again.
-    """
-    from tidelog.cli.cluster_admin import Administration
-    from tidelog.cli.cluster_leave import Leaving
-
-    admin = Administration.of(Cluster.dial(bootstrap, properties))
-    leaving = Leaving(admin, node, may_shrink=shrink)
-    if dry_run:
-        from tidelog.cli.cluster_moves import plan_to_json
-
-        print_json(plan_to_json(leaving.plan()))
-        return
-    plan = leaving.plan()
-    if plan and not yes and sys.stdin.isatty():
-        typer.confirm(f"Move {count(len(plan), 'replica')} away from broker {node}?", abort=True)
-    for line in leaving.carry_out(plan, at_once):
-        print(line)
-
-
-@app.command()
 def add(
-    node: Annotated[int | None, typer.Argument(metavar="[NODE]", min=0, help="The id of the new broker.")] = None,
+    node: Annotated[int | None, typer.Argument(metavar="NODE", help="The id of the new broker.")] = None,
     *,
     rebalance: Annotated[
         bool, typer.Option("--rebalance", help="Give every broker its share of replicas and leaders.")
@@ -168,7 +142,10 @@ def add(
     bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
     properties: PropertyOption = None,
 ) -> None:
-    """Add a broker: print the command that starts it and, once it runs, move partitions onto it with --rebalance."""
+    """Add a broker to a cluster.
+
+    Prints the command that starts it; once it runs, --rebalance gives every broker its share of replicas and leaders.
+    """
     from tidelog.cli.cluster_add import command_for, evened_out
     from tidelog.cli.cluster_admin import Administration
     from tidelog.cli.cluster_moves import plan_to_json
@@ -194,3 +171,38 @@ def add(
     print(f"{count(len(plan), 'partition')} moved")
     for each in admin.look().brokers:
         print(f"  broker {each.id}: {count(each.replicas, 'replica')}, first of {count(each.preferred, 'partition')}")
+
+
+@app.command()
+def decommission(
+    node: NodeArgument,
+    *,
+    shrink: Annotated[
+        bool, typer.Option("--shrink", help="Where no other broker is left for a replica, do with one less.")
+    ] = False,
+    at_once: AtOnceOption = 50,
+    dry_run: DryRunOption = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
+    properties: PropertyOption = None,
+) -> None:
+    """Take a broker out of a cluster.
+
+    Moves all its replicas to the others. Run it while the broker runs, stop the broker when it says so, and run it
+    again to have the broker forgotten.
+    """
+    from tidelog.cli.cluster_admin import Administration
+    from tidelog.cli.cluster_leave import Leaving
+
+    admin = Administration.of(Cluster.dial(bootstrap, properties))
+    leaving = Leaving(admin, node, may_shrink=shrink)
+    if dry_run:
+        from tidelog.cli.cluster_moves import plan_to_json
+
+        print_json(plan_to_json(leaving.plan()))
+        return
+    plan = leaving.plan()
+    if plan and not yes and sys.stdin.isatty():
+        typer.confirm(f"Move {count(len(plan), 'replica')} away from broker {node}?", abort=True)
+    for line in leaving.carry_out(plan, at_once):
+        print(line)

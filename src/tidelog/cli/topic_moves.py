@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tidelog.cli.cluster_moves import Plan
     from tidelog.cli.cluster_picture import PartitionSeen
 
-OptionalTopic = Annotated[str | None, typer.Argument(metavar="[TOPIC]", help="The topic; all of them if not said.")]
+OptionalTopic = Annotated[str | None, typer.Argument(metavar="TOPIC", help="The topic; all of them if not said.")]
 PartitionOption = Annotated[
     list[int] | None, typer.Option("--partition", "-p", min=0, help="Only this partition. Repeatable.")
 ]
@@ -43,9 +43,10 @@ def reassign(
     properties: PropertyOption = None,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Move replicas to other brokers, or show what is being moved. Nobody who reads or writes has to stop for it.
+    """Move replicas to other brokers.
 
-    The new replicas catch up first; only then do the old ones go. Without --to, --plan or --cancel: what is under way.
+    Nobody who reads or writes has to stop for it: the new replicas catch up first, and only then do the old ones go.
+    Without --to, --plan or --cancel it shows what is being moved.
     """
     from tidelog.cli.cluster_admin import Administration
 
@@ -179,10 +180,10 @@ def elect(
     properties: PropertyOption = None,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Let the preferred replicas lead again, or with --unclean give partitions without a leader one at any price.
+    """Let the preferred replicas lead again.
 
-    The preferred replica is the first of a partition's list. An unclean election loses what the new leader does not
-    have: it is for partitions whose in-sync replicas will never come back.
+    The preferred replica is the first of a partition's list. With --unclean partitions without a leader get one at any
+    price: what the new leader does not have is lost, so it is for replicas in sync that will never come back.
     """
     from tidelog.cli.cluster_admin import Administration
 
