@@ -143,7 +143,8 @@ class QuorumStore:
         latest = max(log.epochs.latest, NO_EPOCH if self._snapshot is None else self._snapshot.epoch)
         if latest > state.epoch:
             # Something of that epoch survived, and not that it began. Nothing was promised in it, so no vote was given.
-            state = HardState(latest)
+            state = self._hard_state = HardState(latest)
+            self._state_changed = True  # the next sync writes it down
         return Restored(
             state,
             self._snapshot,
