@@ -2,13 +2,16 @@
 
 import asyncio
 import itertools
+import json
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
+from tidelog.cli import run
 from tidelog.client.connection import Connection
 from tidelog.errors import ErrorCode
 from tidelog.testing import Cluster
@@ -276,3 +279,37 @@ def test_clients_of_three_libraries(cluster: Cluster, topic: str) -> None:
     )
     assert [next(reader).value for _ in range(4)] == [b"0", b"1", b"2", b"3"]
     reader.close()
+
+
+def test_two_of_three_replicas_dead_and_back(cluster: Cluster, topic: str, tmp_path: Path) -> None:
+    """While the quorum has its majority, a leader whose followers are gone says so and keeps no producer waiting. So one
+    of the replicas is on a fourth broker, which has no vote."""
+    fourth = cluster.add_node()
+    cluster.wait_ready(fourth)
+    create_topic(cluster, topic, min_insync_replicas="2")
+    alone = leader_of(cluster, topic)
+    follower = next(node for node in cluster.nodes if node not in (alone, fourth))
+    plan = {"partitions": [{"topic": topic, "partition": 0, "replicas": [alone, follower, fourth]}]}
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    assert run(["topic", "reassign", "--plan", str(tmp_path / "plan.json"), "-b", cluster.bootstrap_servers]) == 0
+    with Load(cluster.bootstrap_servers, topic) as load:
+        load.await_more()
+        for node in (follower, fourth):
+            cluster.kill(node)
+        with Connection("127.0.0.1", cluster.ports[alone], PATIENCE_S) as connection:
+            request = produce_request(topic, batch_of(b"-2"))
+
+            def refused() -> bool:
+                code = connection.call(request, NAMES).responses[0].partition_responses[0].error_code
+                assert code != 0, "acknowledged by one of three, and two are asked for"
+                return bool(code == ErrorCode.NOT_ENOUGH_REPLICAS)
+
+            took = wait(refused, "the leader says that it has not enough replicas")
+        print(f"\nNOT_ENOUGH_REPLICAS after {took:.1f} s")
+        cluster.restart(fourth)
+        load.await_more()
+    assert not load.failed
+    stored = read_all(cluster.bootstrap_servers, topic)[0]
+    assert set(load.promised.values()) <= set(stored)
+    numbers = [value for value in stored if value >= 0]
+    assert numbers == sorted(set(numbers)), "twice or out of order"
