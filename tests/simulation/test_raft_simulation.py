@@ -5,7 +5,8 @@ from random import SystemRandom
 import pytest
 from tests.simulation.raft import run
 
-FIXED = range(200)
+FIXED = (*range(200), 100_252, 200_102)
+"""The last ones: an epoch that only the log of a crashed replica knew of."""
 GROUPS = 10
 """Seeds run in groups so that two workers share them."""
 
