@@ -10,6 +10,8 @@ from confluent_kafka import ElectionType, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from tidelog.cli import run
+from tidelog.cli.cluster import Cluster as Kafka
+from tidelog.cli.cluster_admin import look_over_tls
 from tidelog.client.connection import Connection
 from tidelog.testing import Cluster
 from tidelog.wire.messages.clusters import (
@@ -107,6 +109,17 @@ def test_status_draws_a_whole_and_a_broken_cluster(cluster: Cluster, capfd: Said
     told = json.loads(capfd.readouterr().out)
     assert (told["healthy"], told["absent_brokers"], told["offline"]) == (False, [victim], [])
     assert {each["topic"] for each in told["under_replicated"]} == {"drawn"}
+
+
+def test_over_tls_the_picture_is_what_confluent_kafka_knows(cluster: Cluster) -> None:
+    create_topic(cluster, "known", partitions=2)
+    known = look_over_tls(Kafka.dial(cluster.bootstrap_servers))
+    told = seen(cluster)
+    assert known.partitions == told.partitions
+    assert [(each.id, each.port, each.replicas) for each in known.brokers] == [
+        (each.id, each.port, each.replicas) for each in told.brokers
+    ]
+    assert known.quorum is None
 
 
 def test_leaders_return_by_themselves_and_on_request(cluster: Cluster, capfd: Said) -> None:

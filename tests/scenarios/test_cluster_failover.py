@@ -282,8 +282,9 @@ def test_clients_of_three_libraries(cluster: Cluster, topic: str) -> None:
 
 
 def test_two_of_three_replicas_dead_and_back(cluster: Cluster, topic: str, tmp_path: Path) -> None:
-    """While the quorum has its majority, a leader whose followers are gone says so and keeps no producer waiting. So one
-    of the replicas is on a fourth broker, which has no vote."""
+    """While the quorum has its majority, a leader whose followers are gone says so and keeps no producer waiting.
+
+    So that it has one, a replica is on a fourth broker, which has no vote."""
     fourth = cluster.add_node()
     cluster.wait_ready(fourth)
     create_topic(cluster, topic, min_insync_replicas="2")

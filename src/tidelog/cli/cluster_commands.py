@@ -79,7 +79,8 @@ def status(
     from tidelog.observe.clients import speaks_plainly
 
     kafka = Cluster.dial(bootstrap, properties)
-    seen = Administration.of(kafka).look() if speaks_plainly(kafka) else look_over_tls(kafka)
+    # A broker that stands still keeps whoever asks it waiting; the next one named may answer.
+    seen = Administration.of(kafka, timeout_s=5).look() if speaks_plainly(kafka) else look_over_tls(kafka)
     if output is Output.JSON:
         print_json(seen.to_json())
     else:

@@ -178,7 +178,7 @@ class Run:
         ]
         if not asked:
             return
-        # Another one every time, and a new connection: what one node still believes is not what all say.
+        # A new connection every time: the node that was asked before may have died since.
         admin = Administration.at(self._cluster.address_of(asked[0]), timeout_s=_ANSWER_SECONDS)
         try:
             seen = admin.look_once()
