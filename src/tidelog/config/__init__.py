@@ -5,8 +5,9 @@ settings from its own and its broker's, `GroupConfig.resolve` a group's; `descri
 reads a file or a clock.
 """
 
-from tidelog.config.broker import BROKER_SETTINGS, BrokerConfig, Given, Source, validate_broker_configs
+from tidelog.config.broker import BROKER_SETTINGS, BrokerConfig, validate_broker_configs
 from tidelog.config.describe import Described, Synonym, describe_broker, describe_group, describe_topic, inherited_text
+from tidelog.config.given import Given, Source
 from tidelog.config.group import GROUP_SETTINGS, GroupConfig
 from tidelog.config.listeners import Listener
 from tidelog.config.setting import ConfigType, Setting, render

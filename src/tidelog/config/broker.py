@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from enum import IntEnum
 from types import MappingProxyType
 from typing import Final
 
+from tidelog.config.given import Given, Source
 from tidelog.config.listeners import Listener, listens, parse_voters, quorum_voters, reachable
 from tidelog.config.setting import (
     INT_MAX,
@@ -29,25 +29,6 @@ from tidelog.config.setting import (
 from tidelog.errors import InvalidConfig
 
 CODECS: Final = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
-
-
-class Source(IntEnum):
-    """Where a value comes from; Kafka's numbers, as DescribeConfigs sends them."""
-
-    DYNAMIC_TOPIC_CONFIG = 1
-    DYNAMIC_BROKER_CONFIG = 2
-    STATIC_BROKER_CONFIG = 4
-    DEFAULT_CONFIG = 5
-    DYNAMIC_GROUP_CONFIG = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Given:
-    """A value somebody wrote down, and where."""
-
-    text: str
-    source: Source
-    where: str  # for people: "flag --set", "TIDELOG_NODE_ID", "server.properties line 3"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from tidelog.config.broker import BROKER_SETTINGS, BrokerConfig, Source
+from tidelog.config.broker import BROKER_SETTINGS, BrokerConfig
+from tidelog.config.given import Source
 from tidelog.config.group import GROUP_SETTINGS, GroupConfig
 from tidelog.config.setting import ConfigType, Setting, render
 from tidelog.config.topic import TOPIC_SETTINGS, TopicConfig, inherited

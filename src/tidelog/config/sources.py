@@ -8,7 +8,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from tidelog.config.broker import BROKER_SETTINGS, BrokerConfig, Given, Source, from_layers
+from tidelog.config.broker import BROKER_SETTINGS, BrokerConfig, from_layers
+from tidelog.config.given import Given, Source
 from tidelog.config.properties import parse_properties
 from tidelog.config.setting import unknown
 from tidelog.config.topic import TOPIC_SETTINGS
