@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from random import SystemRandom
 from time import process_time
+from typing import NamedTuple
 
 from rich.progress import track
 from tests.simulation.checks import Violation
@@ -19,6 +20,26 @@ from tests.simulation.world import World
 from tidelog.errors import InvariantViolated, KafkaError
 
 SOUND = Mutation("none")
+
+
+class Tally(NamedTuple):
+    """What happened in many worlds. A world is big: none is kept."""
+
+    steps: int = 0
+    acked: int = 0
+    reads: int = 0
+    leaders: int = 0
+
+    def plus(self, world: World) -> "Tally":
+        return Tally(
+            self.steps + world.steps,
+            self.acked + world.acked,
+            self.reads + world.checks.reads,
+            self.leaders + len(world.checks.leaders),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.steps:,} steps, {self.acked:,} acknowledged, {self.reads:,} reads, {self.leaders:,} leaders"
 
 
 def run(seed: int, mutation: Mutation = SOUND, log: Callable[[str], None] | None = None) -> World:
@@ -37,7 +58,7 @@ def replay(seed: int, mutation: Mutation) -> int:
     except Violation as violation:
         print(f"seed {seed}: {violation}")
         return 1
-    print(f"seed {seed}: {_summary([world])}")
+    print(f"seed {seed}: {Tally().plus(world)}")
     return 0
 
 
@@ -45,33 +66,18 @@ def run_many(first: int, count: int, mutation: Mutation) -> int:
     print(f"seeds {first} to {first + count - 1}, planted: {mutation.name}", flush=True)
     begin = process_time()
     failed: list[int] = []
-    worlds: list[World] = []
+    tally = Tally()
     for seed in track(range(first, first + count), description="worlds", disable=not sys.stdout.isatty()):
         try:
-            worlds.append(_slim(run(seed, mutation)))
+            tally = tally.plus(run(seed, mutation))
         except Violation as violation:
             failed.append(seed)
             print(f"seed {seed}: {violation}", flush=True)
     seconds = process_time() - begin
-    print(
-        f"{count} worlds in {seconds:.1f} s of CPU: {count / seconds * 3600:,.0f} an hour and core; {_summary(worlds)}"
-    )
+    print(f"{count} worlds in {seconds:.1f} s of CPU: {count / seconds * 3600:,.0f} an hour and core; {tally}")
     if failed:
         print(f"{len(failed)} failed; replay with: python -m tests.simulation.raft --seed {failed[0]}")
     return 1 if failed else 0
-
-
-def _slim(world: World) -> World:
-    world.processes.clear()
-    return world
-
-
-def _summary(worlds: list[World]) -> str:
-    return (
-        f"{sum(world.steps for world in worlds):,} steps, {sum(world.acked for world in worlds):,} acknowledged, "
-        f"{sum(world.checks.reads for world in worlds):,} reads, "
-        f"{sum(len(world.checks.leaders) for world in worlds):,} leaders"
-    )
 
 
 def main() -> int:
