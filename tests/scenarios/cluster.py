@@ -116,7 +116,17 @@ def create_topic(cluster: Cluster, topic: str, partitions: int = 1, replicas: in
     """`min_insync_replicas="2"` is min.insync.replicas=2. Returns when every node knows of it."""
     settings = {key.replace("_", "."): value for key, value in config.items()}
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, **QUICK_TO_RETURN})
-    admin.create_topics([NewTopic(topic, partitions, replicas, config=settings)])[topic].result(PATIENCE_S)
+
+    def created() -> bool:
+        """On a machine that is too busy for heartbeats a broker may be away for a moment, and is missed here."""
+        error = admin.create_topics([NewTopic(topic, partitions, replicas, config=settings)])[topic].exception(
+            PATIENCE_S
+        )
+        code = error.args[0].code() if isinstance(error, KafkaException) else None
+        assert error is None or code == KafkaError.INVALID_REPLICATION_FACTOR, error
+        return error is None
+
+    wait(created, f"enough brokers for {replicas} replicas")
     for node in cluster.nodes:
         if cluster.is_running(node):
             leader_of(cluster, topic, partitions - 1, node)
