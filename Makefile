@@ -4,13 +4,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 
-.PHONY: setup demo test lint unit test-peers bench bench-peers clean help
+.PHONY: setup demo test lint unit sim test-peers bench clean help
 
 help:
 	@echo "make demo   start a broker on 127.0.0.1:9092, generate orders, watch them flow (Ctrl-C ends it)"
 	@echo "make test   lint, types, import contracts and every test"
 	@echo "make setup  only prepare $(VENV) with the tidelog command in it"
 	@echo "make bench  measure this machine: ratios to its own limits"
+	@echo "make sim    the cluster's deciding code in simulated worlds (SEEDS=2000, or SEED=7 to replay one)"
 
 setup: $(STAMP)
 
@@ -36,6 +37,16 @@ unit: setup
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not peers"
 
 test: lint unit
+
+# `make sim SEED=7` replays one world step by step, `make sim SEEDS=2000` runs many.
+sim: setup
+ifdef SEED
+	$(BIN)/python -m tests.simulation.raft --seed $(SEED)
+	$(BIN)/python -m tests.simulation.replication --seed $(SEED)
+else
+	$(BIN)/python -m tests.simulation.raft --seeds $(or $(SEEDS),200)
+	$(BIN)/python -m tests.simulation.replication --seeds $(or $(SEEDS),200)
+endif
 
 test-peers: setup
 	$(BIN)/python -m pytest -m peers tests/peers
