@@ -150,10 +150,10 @@ class TestRefusals:
         with serving("-d", str(tmp_path), "-p", "0", "--node-id", "3", "--set", "cluster.id=mine"):
             pass
         said = refusal("-d", str(tmp_path), "-p", "0", "--node-id", "4")
-        assert "node.id=3" in said
-        assert "node.id=4" in said
+        assert "is the directory of node 3, and this is node 4" in said
+        assert "--node-id 3" in said
         said = refusal("-d", str(tmp_path), "-p", "0", "--node-id", "3", "--set", "cluster.id=yours")
-        assert "cluster.id=mine" in said
+        assert "belongs to cluster mine, and cluster.id is yours" in said
         with serving("-d", str(tmp_path), "-p", "0", "--node-id", "3"):
             pass
 

@@ -132,7 +132,7 @@ def test_how_tasks_are_cut(topics, filled):
 
 
 def test_pushed_filters_read_less(topics, filled):
-    reader = batch_reader(topics.options(filled))
+    reader = batch_reader(topics.options(filled, pushFilters=True))
     left = reader.pushFilters(
         [EqualTo(("partition",), 1), GreaterThanOrEqual(("offset",), 3), LessThan(("offset",), 5)]
     )

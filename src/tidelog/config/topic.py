@@ -164,8 +164,7 @@ class TopicConfig:
     )
     unclean_leader_election_enable: bool = boolean(
         False,
-        """Let a replica that is not in sync lead, losing records, when no other is left. Accepted, but without effect
-        so far.""",
+        "Let a replica that is not in sync lead, losing records, when no other is left.",
         inherits=("unclean.leader.election.enable",),
     )
 

@@ -41,7 +41,9 @@ class TidelogBatchReader(DataSourceReader):
 
     @property
     def pushFilters(self) -> Any:
-        return _Pushing(self._narrowed)
+        """Only where the option asks for it. Spark 4.3 keeps what a reader planned after a push with the DataFrame: a
+        second query of the same frame whose conditions cannot be pushed would read what the first one left over."""
+        return _Pushing(self._narrowed) if self._options.push_filters else super().pushFilters
 
     def partitions(self) -> list[InputPartition]:
         options = self._options

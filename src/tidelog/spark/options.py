@@ -29,7 +29,7 @@ _TRIGGER: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDe
 KNOWN: Final = (
     *SUBSCRIPTIONS, *_ENDING, *_TRIGGER,
     "startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy",
-    "minPartitions", "maxRecordsPerPartition", "failOnDataLoss", "includeHeaders", "isolation.level",
+    "minPartitions", "maxRecordsPerPartition", "failOnDataLoss", "includeHeaders", "pushFilters", "isolation.level",
     "value.format", "value.schema",
 )  # fmt: skip
 WITHOUT_EFFECT: Final = (
@@ -60,6 +60,7 @@ class SourceOptions:
     isolation_level: int = READ_UNCOMMITTED
     fail_on_data_loss: bool = True
     include_headers: bool = False
+    push_filters: bool = False
     min_partitions: int | None = None
     max_records_per_partition: int | None = None
     max_offsets_per_trigger: int | None = None
@@ -100,6 +101,7 @@ def parse_options(given: Mapping[str, str], *, streaming: bool) -> SourceOptions
         isolation_level=level,
         fail_on_data_loss=get.boolean("failOnDataLoss", True),
         include_headers=columns.include_headers,
+        push_filters=get.boolean("pushFilters", False),
         min_partitions=get.positive("minPartitions"),
         max_records_per_partition=get.positive("maxRecordsPerPartition"),
         **_trigger(get, streaming),
