@@ -5,8 +5,8 @@ from random import SystemRandom
 import pytest
 from tests.simulation.raft import run
 
-FIXED = (*range(200), 100_252, 200_102)
-"""The last ones: an epoch that only the log of a crashed replica knew of."""
+FIXED = (*range(200), 100_252, 200_102, 400_106)
+"""The last ones: an epoch that only the log of a crashed replica knew of; logs that part before the leader's begins."""
 GROUPS = 10
 """Seeds run in groups so that two workers share them."""
 

@@ -236,6 +236,8 @@ class Leading(Following):
     def _agreement(self, message: AppendResponse) -> int:
         """The largest offset at which its log and ours may agree, going by its hint."""
         epoch, end = self.log.end_of_epoch(message.hint_epoch)
+        if epoch > message.hint_epoch:
+            return self.log.start - 1  # they part before our log begins, so only a snapshot helps
         return end if epoch < message.hint_epoch else min(end, message.hint_offset)
 
     def _on_snapshot_response(self, message: SnapshotResponse) -> None:

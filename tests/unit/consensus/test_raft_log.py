@@ -200,6 +200,25 @@ def test_one_that_is_far_behind_gets_a_snapshot_in_pieces() -> None:
     assert cluster.members[3].machine.values[-1] == b"after"
 
 
+def test_one_whose_log_parts_before_ours_begins_gets_a_snapshot() -> None:
+    cluster = Cluster(1, 2, 3, snapshot_bytes=1500)
+    cluster.elect(1)
+    cluster.isolate(1)
+    for number in range(60):
+        cluster.propose(1, b"lost %d" % number)
+    cluster.elapse(3000)
+    new = cluster.leader().key.id
+    for number in range(20):
+        cluster.propose(new, b"kept %d" % number)
+    log = cluster[new].log
+    assert cluster[1].log.start < log.start < log.end < cluster[1].log.end
+    cluster.heal()
+    cluster.sent.clear()
+    cluster.elapse(1500)
+    assert cluster.members[1].machine.values == [b"kept %d" % number for number in range(20)]
+    assert len(cluster.sent) < 200  # and nobody went round in circles
+
+
 def test_a_snapshot_that_comes_late_takes_nothing_away() -> None:
     cluster = Cluster(1, 2, 3)
     two = cluster.members[2]
