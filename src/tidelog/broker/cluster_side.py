@@ -32,6 +32,7 @@ from tidelog.cluster.records import BrokerEndpoint
 from tidelog.cluster.replica import Replica
 from tidelog.config import BrokerConfig
 from tidelog.consensus.settings import Settings
+from tidelog.storage.checkpoints import encode_uuid
 from tidelog.storage.log_dir import LogDir
 
 CONTROLLER: Final = "CONTROLLER"
@@ -98,7 +99,8 @@ class ClusterSide:
         stored = open_log(
             self._directory.disk, directory, METADATA_PARTITION, METADATA_CONFIG, now_ms=self._clock.now_ms()
         )
-        return QuorumStore.open(stored, self._config.node_id, new_directory_id=self._directory.directory_id)
+        # An id of its own: a node that lost only its metadata must not vote as if it still knew what it promised.
+        return QuorumStore.open(stored, self._config.node_id, new_directory_id=encode_uuid(uuid4()))
 
     def is_registered_in(self, image: MetadataImage) -> bool:
         """Whether this image knows of this process, and not only of one that was this broker before."""
