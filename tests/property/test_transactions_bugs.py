@@ -14,8 +14,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 import txn_machine  # noqa: F401  # where the disk and its helpers are found
 from txn_world_whole import run
 
-from tidelog.broker.markers import MarkerWriter
-from tidelog.broker.transactions import TransactionRoom
+from tidelog.broker.coordinators.markers import MarkerWriter
+from tidelog.broker.coordinators.transactions import TransactionRoom
 from tidelog.coordination import Outcome, Released, Runtime
 from tidelog.errors import ErrorCode
 from tidelog.groups.offsets import Offsets

@@ -207,7 +207,7 @@ def test_a_group_goes_on_when_its_coordinator_dies(cluster: Cluster, topic: str)
 
 
 def coordinator_of(cluster: Cluster, internal: str, key: str) -> int:
-    from tidelog.broker.coordinator import partition_of
+    from tidelog.broker.coordinators.coordinator import partition_of
 
     partitions = [each for each in seen(cluster).partitions if each.topic == internal]
     return leader_of(cluster, internal, partition_of(key, len(partitions)))

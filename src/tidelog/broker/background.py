@@ -8,13 +8,13 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from tidelog.broker.cleaner import Cleaner
+from tidelog.broker.coordinators.groups import GroupRoom
+from tidelog.broker.coordinators.transactions import TransactionRoom
 from tidelog.broker.flusher import Flusher
-from tidelog.broker.groups import GroupRoom
 from tidelog.broker.listener import Listeners
 from tidelog.broker.logs import get_logger
 from tidelog.broker.metadata import Metadata
 from tidelog.broker.partitions import Partitions
-from tidelog.broker.transactions import TransactionRoom
 from tidelog.clock import Clock
 from tidelog.cluster.replica import Replica
 from tidelog.errors import StorageOffline

@@ -11,13 +11,16 @@ from uuid import NAMESPACE_URL, UUID, uuid4, uuid5
 from tidelog.broker.advertised import Advertised
 from tidelog.broker.background import Background
 from tidelog.broker.cleaner import Cleaner
-from tidelog.broker.cluster_side import ClusterSide
-from tidelog.broker.coordinator import Coordinator
+from tidelog.broker.coordinators.coordinator import Coordinator
+from tidelog.broker.coordinators.groups import GroupRoom
+from tidelog.broker.coordinators.markers import MarkerWriter
+from tidelog.broker.coordinators.producer_ids import ProducerIds
+from tidelog.broker.coordinators.transactions import TransactionRoom
+from tidelog.broker.coordinators.verification import Remote, TransactionVerifier
 from tidelog.broker.deep_work import DeepWork
 from tidelog.broker.dispatch import Dispatcher
 from tidelog.broker.fetch_sessions import FetchSessions
 from tidelog.broker.flusher import Flusher
-from tidelog.broker.groups import GroupRoom
 from tidelog.broker.handlers.cluster import ClusterHandler
 from tidelog.broker.handlers.configs import ConfigsHandler
 from tidelog.broker.handlers.coordinators import GROUP, TRANSACTION, CoordinatorsHandler
@@ -36,14 +39,11 @@ from tidelog.broker.handlers.transactional_offsets import TransactionalOffsetsHa
 from tidelog.broker.handlers.transactions import TransactionRequests, TransactionsHandler
 from tidelog.broker.listener import Listeners
 from tidelog.broker.logs import get_logger
-from tidelog.broker.marker_sender import MarkerSender, WritesMarkers
-from tidelog.broker.markers import MarkerWriter
 from tidelog.broker.metadata import LocalMetadata, Metadata
 from tidelog.broker.partitions import Partitions
-from tidelog.broker.producer_ids import ProducerIds
+from tidelog.broker.peers.marker_sender import MarkerSender, WritesMarkers
+from tidelog.broker.peers.side import ClusterSide
 from tidelog.broker.requests import Endpoint
-from tidelog.broker.transactions import TransactionRoom
-from tidelog.broker.verification import Remote, TransactionVerifier
 from tidelog.broker.waiting import Waiting
 from tidelog.clock import Clock, SystemClock
 from tidelog.cluster.image import MetadataImage

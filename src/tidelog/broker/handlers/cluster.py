@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 import msgspec
 
 from tidelog.broker.advertised import Advertised
-from tidelog.broker.members import members, offline
 from tidelog.broker.metadata import Metadata
+from tidelog.broker.peers.members import members, offline
 from tidelog.broker.requests import Context, Endpoint, Reply
 from tidelog.broker.turns import in_turns
 from tidelog.cluster.controller import check_topic_name

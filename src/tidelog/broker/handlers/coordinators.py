@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from tidelog.broker.advertised import Advertised
-from tidelog.broker.coordinator import Coordinator
-from tidelog.broker.members import members
+from tidelog.broker.coordinators.coordinator import Coordinator
 from tidelog.broker.metadata import Metadata
+from tidelog.broker.peers.members import members
 from tidelog.broker.requests import Context, Endpoint
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.wire.messages.groups import Coordinator as Found

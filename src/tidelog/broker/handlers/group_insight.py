@@ -5,7 +5,7 @@
 
 import msgspec
 
-from tidelog.broker.groups import GroupRoom
+from tidelog.broker.coordinators.groups import GroupRoom
 from tidelog.broker.requests import Context, Endpoint
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.wire.messages.insight import FIRST_OWN_KEY, GroupInsightRequest, GroupInsightResponse

@@ -9,10 +9,10 @@ from typing import Any, Final
 
 import msgspec
 
+from tidelog.broker.coordinators.shard_requests import Ask
 from tidelog.broker.handlers.groups import GroupRequests
 from tidelog.broker.metadata import Metadata
 from tidelog.broker.requests import Context, Endpoint
-from tidelog.broker.shard_requests import Ask
 from tidelog.cluster.image import MetadataImage
 from tidelog.errors import ErrorCode
 from tidelog.ids import NO_TOPIC_ID, TopicId

@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import msgspec
 
-from tidelog.broker.coordinator import Coordinator
+from tidelog.broker.coordinators.coordinator import Coordinator
+from tidelog.broker.coordinators.shard_requests import Ask, ShardRequests
 from tidelog.broker.requests import Context, Endpoint
-from tidelog.broker.shard_requests import Ask, ShardRequests
 from tidelog.coordination import coordinator_code
 from tidelog.errors import KafkaError
 from tidelog.groups import group as group_room

@@ -9,8 +9,8 @@ from functools import partial
 import msgspec
 
 from tidelog.broker.logs import get_logger
-from tidelog.broker.office import Office
-from tidelog.broker.quorum import Conflict, Quorum
+from tidelog.broker.peers.office import Office
+from tidelog.broker.peers.quorum import Conflict, Quorum
 from tidelog.broker.requests import Context, Endpoint
 from tidelog.cluster.records import AnyRecord, decode_record
 from tidelog.consensus.errors import NotLeader

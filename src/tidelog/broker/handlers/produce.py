@@ -10,11 +10,11 @@ import asyncio
 from typing import Final
 
 from tidelog.broker.connection import Part
+from tidelog.broker.coordinators.verification import TransactionVerifier, Writer
 from tidelog.broker.deep_work import DeepWork
 from tidelog.broker.flusher import Flusher
 from tidelog.broker.partitions import Partitions
 from tidelog.broker.requests import Context, Endpoint, Later, RawReply
-from tidelog.broker.verification import TransactionVerifier, Writer
 from tidelog.broker.waiting import ParkedProduce, Waiting
 from tidelog.clock import Clock
 from tidelog.cluster.replica import Replica

@@ -1,8 +1,8 @@
 """InitProducerId 0-5: every idempotent producer begins here and gets an id that no other ever had; a transactional one
 gets the id of its transactional id, and an epoch that fences whoever had it before."""
 
+from tidelog.broker.coordinators.producer_ids import ProducerIds
 from tidelog.broker.handlers.transactions import TransactionRequests
-from tidelog.broker.producer_ids import ProducerIds
 from tidelog.broker.requests import Context, Endpoint, Reply
 from tidelog.errors import KafkaError
 from tidelog.wire.messages.data import InitProducerIdRequest, InitProducerIdResponse

@@ -4,9 +4,9 @@ others pass the question on to it."""
 from typing import Final
 from uuid import UUID
 
-from tidelog.broker.peers import Unreachable
-from tidelog.broker.quorum import Quorum
-from tidelog.broker.quorum_metadata import QuorumMetadata
+from tidelog.broker.peers.links import Unreachable
+from tidelog.broker.peers.quorum import Quorum
+from tidelog.broker.peers.quorum_metadata import QuorumMetadata
 from tidelog.broker.requests import Context, Endpoint
 from tidelog.clock import Clock
 from tidelog.cluster.metadata_log import METADATA_PARTITION

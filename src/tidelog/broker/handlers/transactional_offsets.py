@@ -8,11 +8,11 @@ from typing import Final
 
 import msgspec
 
+from tidelog.broker.coordinators.shard_requests import Ask
+from tidelog.broker.coordinators.verification import TransactionVerifier, Writer
 from tidelog.broker.handlers.groups import GroupRequests
 from tidelog.broker.metadata import Metadata
 from tidelog.broker.requests import Context, Endpoint
-from tidelog.broker.shard_requests import Ask
-from tidelog.broker.verification import TransactionVerifier, Writer
 from tidelog.cluster.image import MetadataImage
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.groups.refusals import refuse

@@ -10,14 +10,14 @@ from typing import Any
 
 import msgspec
 
-from tidelog.broker.coordinator import Coordinator
-from tidelog.broker.markers import Failures, MarkerWriter
+from tidelog.broker.coordinators.coordinator import Coordinator
+from tidelog.broker.coordinators.markers import Failures, MarkerWriter
+from tidelog.broker.coordinators.producer_ids import ProducerIds
+from tidelog.broker.coordinators.shard_host import TransactionEnd
+from tidelog.broker.coordinators.shard_requests import Ask, ShardRequests
+from tidelog.broker.coordinators.transactions import TransactionCoordinator
 from tidelog.broker.metadata import Metadata
-from tidelog.broker.producer_ids import ProducerIds
 from tidelog.broker.requests import Context, Endpoint, Later, Reply, frame_of
-from tidelog.broker.shard_host import TransactionEnd
-from tidelog.broker.shard_requests import Ask, ShardRequests
-from tidelog.broker.transactions import TransactionCoordinator
 from tidelog.cluster.image import MetadataImage
 from tidelog.coordination import coordinator_code
 from tidelog.errors import ErrorCode, KafkaError

@@ -10,18 +10,18 @@ from random import Random
 from typing import Final
 from uuid import uuid4
 
-from tidelog.broker.bootstrap import form_if_new
 from tidelog.broker.dispatch import Dispatcher
 from tidelog.broker.handlers.peers import PeersHandler
-from tidelog.broker.isr import IsrKeeper
 from tidelog.broker.listener import Listeners
-from tidelog.broker.membership import Membership
-from tidelog.broker.office import Office
 from tidelog.broker.partitions import Partitions
-from tidelog.broker.peers import Address, PeerLink
-from tidelog.broker.quorum import Quorum
-from tidelog.broker.quorum_metadata import QuorumMetadata
-from tidelog.broker.replication import Replication
+from tidelog.broker.peers.bootstrap import form_if_new
+from tidelog.broker.peers.isr import IsrKeeper
+from tidelog.broker.peers.links import Address, PeerLink
+from tidelog.broker.peers.membership import Membership
+from tidelog.broker.peers.office import Office
+from tidelog.broker.peers.quorum import Quorum
+from tidelog.broker.peers.quorum_metadata import QuorumMetadata
+from tidelog.broker.peers.replication import Replication
 from tidelog.broker.requests import Endpoint
 from tidelog.clock import Clock
 from tidelog.cluster.image import MetadataImage

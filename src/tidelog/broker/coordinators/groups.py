@@ -7,7 +7,7 @@ from random import Random
 from typing import Any, Final
 from uuid import uuid4
 
-from tidelog.broker.coordinator import Coordinator, InternalTopic
+from tidelog.broker.coordinators.coordinator import Coordinator, InternalTopic
 from tidelog.broker.flusher import Flusher
 from tidelog.broker.handlers.groups import GroupCoordinator, GroupRecords
 from tidelog.broker.logs import get_logger

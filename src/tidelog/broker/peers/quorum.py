@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from tidelog.broker.logs import get_logger
-from tidelog.broker.peers import Address, PeerLink, Unreachable
+from tidelog.broker.peers.links import Address, PeerLink, Unreachable
 from tidelog.clock import Clock
 from tidelog.cluster.metadata_machine import MetadataMachine, encode_records
 from tidelog.cluster.records import AnyRecord

@@ -11,7 +11,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from tidelog.broker.logs import get_logger
-from tidelog.broker.peers import PeerLink, Unreachable
+from tidelog.broker.peers.links import PeerLink, Unreachable
 from tidelog.clock import Clock
 from tidelog.cluster import follower
 from tidelog.cluster.replica import Replica

@@ -4,9 +4,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, NamedTuple
 
-from tidelog.broker.coordinator import Coordinator
+from tidelog.broker.coordinators.coordinator import Coordinator
+from tidelog.broker.coordinators.shard_host import Rec, S, ShardHost
 from tidelog.broker.requests import Context, Later, frame_of
-from tidelog.broker.shard_host import Rec, S, ShardHost
 from tidelog.coordination import Outcome
 from tidelog.errors import KafkaError
 from tidelog.storage.log import Verification

@@ -5,7 +5,7 @@ from typing import Final
 
 from tidelog.broker.logs import get_logger
 from tidelog.broker.partitions import Partitions
-from tidelog.broker.quorum_metadata import QuorumMetadata
+from tidelog.broker.peers.quorum_metadata import QuorumMetadata
 from tidelog.clock import Clock
 from tidelog.cluster import elections
 from tidelog.cluster.image import MetadataImage

@@ -10,8 +10,8 @@ from functools import partial
 from types import MappingProxyType
 from typing import Final
 
-from tidelog.broker.peers import PeerLink, Unreachable
-from tidelog.broker.transactions import TransactionCoordinator
+from tidelog.broker.coordinators.transactions import TransactionCoordinator
+from tidelog.broker.peers.links import PeerLink, Unreachable
 from tidelog.coordination import coordinator_code
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition

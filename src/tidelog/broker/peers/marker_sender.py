@@ -4,10 +4,10 @@ from asyncio import AbstractEventLoop, Task
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
-from tidelog.broker.markers import Failures
+from tidelog.broker.coordinators.markers import Failures
+from tidelog.broker.coordinators.shard_host import TransactionEnd
 from tidelog.broker.metadata import Metadata
-from tidelog.broker.peers import PeerLink, Unreachable
-from tidelog.broker.shard_host import TransactionEnd
+from tidelog.broker.peers.links import PeerLink, Unreachable
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition
 from tidelog.transactions.transaction import by_topic

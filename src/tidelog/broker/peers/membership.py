@@ -6,10 +6,10 @@ from typing import Final
 from uuid import UUID
 
 from tidelog.broker.logs import get_logger
-from tidelog.broker.office import Office
-from tidelog.broker.peers import Unreachable
-from tidelog.broker.quorum import Quorum
-from tidelog.broker.quorum_metadata import QuorumMetadata
+from tidelog.broker.peers.links import Unreachable
+from tidelog.broker.peers.office import Office
+from tidelog.broker.peers.quorum import Quorum
+from tidelog.broker.peers.quorum_metadata import QuorumMetadata
 from tidelog.cluster.records import BrokerEndpoint
 from tidelog.config import BrokerConfig
 from tidelog.consensus.errors import NotLeader

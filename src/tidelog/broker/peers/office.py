@@ -11,9 +11,9 @@ from contextlib import suppress
 from typing import Final
 
 from tidelog.broker.logs import get_logger
-from tidelog.broker.peers import PeerLink, Unreachable
-from tidelog.broker.quorum import Quorum
-from tidelog.broker.quorum_metadata import QuorumMetadata
+from tidelog.broker.peers.links import PeerLink, Unreachable
+from tidelog.broker.peers.quorum import Quorum
+from tidelog.broker.peers.quorum_metadata import QuorumMetadata
 from tidelog.broker.requests import Context
 from tidelog.clock import Clock
 from tidelog.cluster import brokers, elections

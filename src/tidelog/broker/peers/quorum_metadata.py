@@ -10,8 +10,8 @@ from typing import Final
 
 from tidelog.broker.logs import get_logger
 from tidelog.broker.metadata import Decide, Metadata
-from tidelog.broker.peers import PeerLink, Unreachable
-from tidelog.broker.quorum import Conflict, Quorum
+from tidelog.broker.peers.links import PeerLink, Unreachable
+from tidelog.broker.peers.quorum import Conflict, Quorum
 from tidelog.cluster.image import MetadataImage
 from tidelog.cluster.records import AnyRecord, encode_record
 from tidelog.consensus.errors import NotLeader

@@ -5,16 +5,16 @@ from functools import partial
 from typing import Any, Final
 from uuid import uuid4
 
-from tidelog.broker.coordinator import Coordinator, InternalTopic
+from tidelog.broker.coordinators.coordinator import Coordinator, InternalTopic
+from tidelog.broker.coordinators.groups import GroupRoom
+from tidelog.broker.coordinators.markers import Failures
+from tidelog.broker.coordinators.producer_ids import ProducerIds
+from tidelog.broker.coordinators.shard_host import ShardHost, TransactionEnd
 from tidelog.broker.flusher import Flusher
-from tidelog.broker.groups import GroupRoom
 from tidelog.broker.logs import get_logger
-from tidelog.broker.marker_sender import WritesMarkers
-from tidelog.broker.markers import Failures
 from tidelog.broker.metadata import Metadata
 from tidelog.broker.partitions import Partitions
-from tidelog.broker.producer_ids import ProducerIds
-from tidelog.broker.shard_host import ShardHost, TransactionEnd
+from tidelog.broker.peers.marker_sender import WritesMarkers
 from tidelog.clock import Clock
 from tidelog.cluster.replica import Replica
 from tidelog.config import BrokerConfig

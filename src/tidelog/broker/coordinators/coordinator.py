@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Final, Generic, NamedTuple
 
+from tidelog.broker.coordinators.shard_host import Decide, Done, OnEffect, Rec, RecordFormat, S, ShardHost, no_effects
 from tidelog.broker.flusher import Flusher
 from tidelog.broker.logs import get_logger
 from tidelog.broker.metadata import Metadata
 from tidelog.broker.partitions import Partitions
-from tidelog.broker.shard_host import Decide, Done, OnEffect, Rec, RecordFormat, S, ShardHost, no_effects
 from tidelog.clock import Clock
 from tidelog.cluster import controller
 from tidelog.cluster.image import MetadataImage

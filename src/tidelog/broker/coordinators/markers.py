@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from tidelog.broker.coordinator import Coordinator
+from tidelog.broker.coordinators.coordinator import Coordinator
+from tidelog.broker.coordinators.shard_host import TransactionEnd
 from tidelog.broker.flusher import Flusher
 from tidelog.broker.partitions import Partitions
-from tidelog.broker.shard_host import TransactionEnd
 from tidelog.broker.waiting import ParkedProduce, Waiting
 from tidelog.clock import Clock
 from tidelog.cluster.replica import Replica

@@ -8,8 +8,8 @@ import asyncio
 from typing import Final
 
 from tidelog.broker.logs import get_logger
-from tidelog.broker.peers import PeerLink, Unreachable
-from tidelog.broker.quorum import Quorum
+from tidelog.broker.peers.links import PeerLink, Unreachable
+from tidelog.broker.peers.quorum import Quorum
 from tidelog.wire.messages.peers import QuorumStateRequest, QuorumStateResponse
 
 ASK_SECONDS: Final = 1.0
