@@ -1,27 +1,18 @@
 """Tools these tests need are installed when they are missing and we may; mounts are always taken down again."""
 
-import os
-import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.tools import need
 
 Mount = Callable[..., Path]
 
 
-def _need(program: str, package: str) -> str:
-    if shutil.which(program) is None and os.geteuid() == 0:
-        subprocess.run(["apt-get", "install", "-y", "-qq", package], check=True, capture_output=True, timeout=300)
-    found = shutil.which(program)
-    assert found, f"{program} is missing: apt-get install {package}"
-    return found
-
-
 @pytest.fixture(scope="session")
 def strace() -> str:
-    return _need("strace", "strace")
+    return need("strace", "strace")
 
 
 @pytest.fixture

@@ -2,12 +2,12 @@
 once and in order, and in the end every replica is the same, byte for byte."""
 
 import os
-import shutil
 import time
 from collections.abc import Iterator
 
 import pytest
 from tests.scenarios.cluster import Load, create_topic, make_whole
+from tests.tools import need
 
 from tidelog.cli.cluster_network import Namespaces
 from tidelog.testing import Cluster
@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("cluster"), pytest.mark.
 
 @pytest.fixture
 def network() -> Iterator[Namespaces]:
-    assert shutil.which("ip") is not None, "apt-get install iproute2"
+    need("ip", "iproute2")
     network = Namespaces(f"storm-{os.getpid()}", range(1, 4))
     network.create()
     yield network

@@ -1,13 +1,12 @@
 """One broker for the session, a fresh topic on demand, and kcat installed when the machine lacks it."""
 
 import os
-import shutil
-import subprocess
 import uuid
 from collections.abc import Callable, Iterator
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.tools import need
 
 MakeTopic = Callable[..., str]
 
@@ -72,8 +71,4 @@ def make_group_topic(groups: str) -> MakeTopic:
 
 @pytest.fixture(scope="session", autouse=True)
 def kcat() -> str:
-    if shutil.which("kcat") is None and os.geteuid() == 0:
-        subprocess.run(["apt-get", "install", "-y", "-qq", "kcat"], check=True, capture_output=True, timeout=300)
-    found = shutil.which("kcat")
-    assert found, "kcat is missing: apt-get install kcat"
-    return found
+    return need("kcat", "kcat")

@@ -1,10 +1,7 @@
 """Groups of Java clients, Kafka's own group tool, and Kafka's reading of our __consumer_offsets."""
 
-import os
 import re
-import subprocess
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,11 +9,12 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from tidelog.testing import Broker
 
-from .kafka_server import VERSION, jars, java_command, kafka_tool
+from .conftest import Program
+from .kafka_server import VERSION, kafka_tool
 
 pytestmark = [pytest.mark.peers, pytest.mark.timeout(240)]
 
-SOURCE = Path(__file__).parent / "java" / "GroupCheck.java"
+PROGRAM = "GroupCheck"
 VERSIONS = ("3.9.1", VERSION)
 KINDS = (
     ("classic", "RangeAssignor"),
@@ -30,38 +28,11 @@ GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 DUMP = "org.apache.kafka.tools.DumpLogSegments"
 
 
-@pytest.fixture(scope="module")
-def bootstrap() -> Iterator[str]:
-    """Ours, unless `COMPAT_BOOTSTRAP` names another: the program itself was checked against Apache Kafka."""
-    given = os.environ.get("COMPAT_BOOTSTRAP")
-    if given:
-        yield given
-        return
-    with Broker() as broker:
-        yield broker.bootstrap_servers
-
-
-@pytest.fixture(scope="module")
-def classes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    compiled = {}
-    for version in VERSIONS:
-        compiled[version] = tmp_path_factory.mktemp("classes")
-        command = ["javac", "-nowarn", "-cp", f"{jars(version)}/*", "-d", str(compiled[version]), str(SOURCE)]
-        done = subprocess.run(command, check=False, timeout=120, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-    return compiled
-
-
 @pytest.mark.parametrize(("protocol", "assignor"), KINDS)
 @pytest.mark.parametrize("version", VERSIONS)
-def test_java_members(bootstrap: str, classes: dict[str, Path], version: str, protocol: str, assignor: str) -> None:
+def test_java_members(bootstrap: str, java_program: Program, version: str, protocol: str, assignor: str) -> None:
     topic = f"java-{uuid.uuid4().hex[:8]}"
-    command = java_command("GroupCheck", bootstrap, topic, protocol, assignor, version=version)
-    place = command.index("-cp") + 1
-    command[place] = f"{classes[version]}:{command[place]}"
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert f"ok {protocol}" in done.stdout
+    assert f"ok {protocol}" in java_program(version, bootstrap, topic, protocol, assignor)
 
 
 def commit(bootstrap: str, group: str, topic: str, offset: int) -> None:

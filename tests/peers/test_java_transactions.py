@@ -1,11 +1,8 @@
 """Transactions of Java clients of both protocols, Kafka's own transactions tool, and Kafka's reading of our files."""
 
-import os
 import re
-import subprocess
 import time
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,49 +13,23 @@ from tests.compat.transaction_wire import SECOND, WireProducer
 from tidelog.cli import run
 from tidelog.testing import Broker
 
-from .kafka_server import VERSION, jars, java_command, kafka_tool
+from .conftest import Program
+from .kafka_server import VERSION, kafka_tool
 
 pytestmark = [pytest.mark.peers, pytest.mark.timeout(240)]
 
-SOURCE = Path(__file__).parent / "java" / "TransactionCheck.java"
-PROTOCOLS = {"3.9.1": "first", VERSION: "second"}
+PROGRAM = "TransactionCheck"
+VERSIONS = {"3.9.1": "first", VERSION: "second"}
 STEPS = ("visible", "fence", "timeout", "offsets", "loop", "administer")
 TRANSACTIONS = "org.apache.kafka.tools.TransactionsCommand"
 DUMP = "org.apache.kafka.tools.DumpLogSegments"
 
 
-@pytest.fixture(scope="module")
-def bootstrap() -> Iterator[str]:
-    """Ours, unless `COMPAT_BOOTSTRAP` names another: the program itself was checked against Apache Kafka."""
-    given = os.environ.get("COMPAT_BOOTSTRAP")
-    if given:
-        yield given
-        return
-    with Broker() as broker:
-        yield broker.bootstrap_servers
-
-
-@pytest.fixture(scope="module")
-def classes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    compiled = {}
-    for version in PROTOCOLS:
-        compiled[version] = tmp_path_factory.mktemp("classes")
-        command = ["javac", "-nowarn", "-cp", f"{jars(version)}/*", "-d", str(compiled[version]), str(SOURCE)]
-        done = subprocess.run(command, check=False, timeout=120, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-    return compiled
-
-
 @pytest.mark.parametrize("step", STEPS)
-@pytest.mark.parametrize("version", PROTOCOLS)
-def test_java_clients(bootstrap: str, classes: dict[str, Path], version: str, step: str) -> None:
+@pytest.mark.parametrize("version", VERSIONS)
+def test_java_clients(bootstrap: str, java_program: Program, version: str, step: str) -> None:
     topic = f"java-{step}-{uuid.uuid4().hex[:8]}"
-    command = java_command("TransactionCheck", bootstrap, topic, step, PROTOCOLS[version], version=version)
-    place = command.index("-cp") + 1
-    command[place] = f"{classes[version]}:{command[place]}"
-    done = subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert f"ok {step}" in done.stdout
+    assert f"ok {step}" in java_program(version, bootstrap, topic, step, VERSIONS[version])
 
 
 def test_kafkas_transactions_tool(bootstrap: str) -> None:

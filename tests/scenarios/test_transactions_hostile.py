@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.chaos.server import Server
+from tests.tools import need
 
 from tidelog.client.connection import Connection
 from tidelog.errors import ErrorCode
@@ -150,7 +151,17 @@ def test_a_disk_that_fails_at_the_markers(tmp_path: Path) -> None:
             txn.write("torn", b"left", partition=0)
             txn.write("torn", b"right", partition=1)
             path = server.data_dir / "torn-1" / "00000000000000000000.log"
-            command = ["strace", "-f", "-qq", "-o", os.devnull, "-P", str(path), "-e", "trace=fdatasync"]
+            command = [
+                need("strace", "strace"),
+                "-f",
+                "-qq",
+                "-o",
+                os.devnull,
+                "-P",
+                str(path),
+                "-e",
+                "trace=fdatasync",
+            ]
             command += ["-e", "inject=fdatasync:error=EIO:when=1", "-p", str(server.pid)]
             tracer = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             try:

@@ -1,13 +1,13 @@
 """The broker is killed by SIGKILL at one particular write of a transaction: after the restart the same decision holds
 everywhere (invariant 31)."""
 
-import shutil
 import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 from tests.chaos.server import Server
+from tests.tools import need
 
 from tidelog.client.connection import Connection
 from tidelog.errors import ErrorCode
@@ -61,7 +61,6 @@ CASES = [
 ]
 
 
-@pytest.mark.skipif(shutil.which("strace") is None, reason="strace injects the signal")
 @pytest.mark.parametrize(("moment", "protocol", "committed"), CASES)
 def test_killed(tmp_path: Path, moment: str, protocol: Protocol, committed: bool) -> None:
     killed_at(tmp_path, MOMENTS[moment], protocol, committed)
@@ -115,7 +114,7 @@ def kill_at_write(server: Server, moment: Moment) -> "subprocess.Popen[bytes]":
     """From now on, SIGKILL as the broker enters its nth write to that log."""
     path = server.data_dir / moment.partition / "00000000000000000000.log"
     calls = "write,pwrite64,writev,pwritev,pwritev2"
-    command = ["strace", "-f", "-qq", "-o", "/dev/null", "-P", str(path), "-e", f"trace={calls}"]
+    command = [need("strace", "strace"), "-f", "-qq", "-o", "/dev/null", "-P", str(path), "-e", f"trace={calls}"]
     command += ["-e", f"inject={calls}:signal=KILL:when={moment.write}", "-p", str(server.pid)]
     tracer = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     status = Path(f"/proc/{server.pid}/status")

@@ -1,4 +1,5 @@
-"""`tidelog …`: an ordinary client of the protocol: all but `serve`, `demo` and `log` work on any Kafka.
+"""`tidelog …`: an ordinary client of the protocol, on any Kafka. Only `serve`, `log` and `cluster start|break|heal` are
+about brokers of ours.
 
 Starting up is kept cheap: this package imports nothing heavy, and each command imports what it needs when it runs.
 """

@@ -1,6 +1,7 @@
 """`tidelog demo`: a shop on one topic: events, four services, a Spark pipeline, and a check that all numbers add up."""
 
 import signal
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -30,7 +31,7 @@ def demo(
     ] = Path("lake"),
 ) -> None:
     """See it work: a broker, a shop's events, services that act on them, Spark reports. Ctrl-C ends it."""
-    from tidelog.demo.performance import TOPIC, Performance, is_terminal
+    from tidelog.demo.performance import TOPIC, Performance
     from tidelog.demo.screen import LineView, TerminalView
     from tidelog.demo.spark_child import is_installed
 
@@ -41,7 +42,7 @@ def demo(
     with broker_at(port, data_dir) as (bootstrap, started):
         print(f"{'started a broker' if started else 'using the broker'} at {bootstrap}; events go to topic {TOPIC}")
         performance = Performance(bootstrap, rate=rate, lake=lake, with_spark=with_spark)
-        with TerminalView() if is_terminal() else LineView() as view:
+        with TerminalView() if sys.stdout.isatty() else LineView() as view:
             found = performance.play(seconds, view)
     _report(found)
     _what_next(performance, port, data_dir, started, with_spark)

@@ -1,7 +1,6 @@
 """Runs the demo from the first event to the last, and holds all who counted against what the shop knows."""
 
 import json
-import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -195,7 +194,3 @@ def accounts(scene: Scene) -> list[Account]:
             Account("cents by minute, from Spark", books.revenue_cents, scene.spark_revenue_cents),
         ]
     return found
-
-
-def is_terminal() -> bool:
-    return sys.stdout.isatty()

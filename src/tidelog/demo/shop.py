@@ -113,7 +113,3 @@ class Shop:
     def _sent(self, event: Event) -> Event:
         self.books.sent += 1
         return event
-
-
-def field(value: bytes, name: str) -> object:
-    return json.loads(value).get(name)

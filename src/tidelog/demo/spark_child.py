@@ -6,9 +6,7 @@ import sys
 import threading
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final
-
-WAIT_SECONDS: Final = 180.0
+from typing import Any
 
 
 def is_installed() -> bool:

@@ -4,7 +4,6 @@ Names do not distinguish case. What is not understood is refused, with the name 
 `maxOffsetsPerTriger` that is silently ignored is found only when the cluster falls over.
 """
 
-import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from tidelog.spark.bounds import (
     parse_timestamp,
     parse_timestamps,
 )
+from tidelog.spark.refusals import refuse_kafka, refuse_unknown
 
 SUBSCRIPTIONS: Final = ("subscribe", "subscribePattern", "assign")
 _ENDING: Final = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
@@ -77,7 +77,7 @@ class SourceOptions:
 def parse_options(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
     options = {key.lower(): str(value) for key, value in given.items()}
     kafka = {key.removeprefix("kafka."): value for key, value in options.items() if key.startswith("kafka.")}
-    _refuse_unknown(options)
+    refuse_unknown(options, (*KNOWN, *WITHOUT_EFFECT), "source")
     _refuse_kafka(kafka)
     get = _Getter(options)
     servers = kafka.get("bootstrap.servers", "")
@@ -232,28 +232,8 @@ def _timeout(kafka: Mapping[str, str]) -> int:
     return int(text)
 
 
-def _refuse_unknown(options: Mapping[str, str]) -> None:
-    known = {name.lower(): name for name in (*KNOWN, *WITHOUT_EFFECT)}
-    for key in options:
-        if key in known or key.startswith("kafka."):
-            continue
-        if key == "bootstrap.servers":
-            raise InvalidOption("bootstrap.servers is not an option; write kafka.bootstrap.servers")
-        close = difflib.get_close_matches(key, known, 1)
-        hint = f"; did you mean {known[close[0]]}?" if close else ""
-        raise InvalidOption(f"{key} is not an option of the tidelog source{hint}")
-
-
 def _refuse_kafka(kafka: Mapping[str, str]) -> None:
-    for name, instead in REFUSED.items():
-        if name in kafka:
-            raise InvalidOption(f"kafka.{name} is not supported: {instead}")
-    protocol = kafka.get("security.protocol", "PLAINTEXT").upper()
-    if protocol != "PLAINTEXT":
-        raise InvalidOption(
-            f"kafka.security.protocol={protocol} is not supported: this source connects by PLAINTEXT only; "
-            "use a listener without TLS and SASL on a network you trust"
-        )
+    refuse_kafka(kafka, REFUSED, "source")
     for name in kafka:
         if name.startswith(("sasl.", "ssl.")):
             raise InvalidOption(f"kafka.{name} is not supported: this source connects by PLAINTEXT only")

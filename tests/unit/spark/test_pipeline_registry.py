@@ -1,6 +1,7 @@
 """Which pipelines run on this machine, and what a failure is called."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -19,7 +20,12 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def other_pipeline() -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", "pipeline"])
+    """A process whose command names a pipeline. It says a word first: a young process has no command line yet."""
+    program = "import time; print(flush=True); time.sleep(60)"
+    process = subprocess.Popen([sys.executable, "-c", program, "pipeline"], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.readline()
+    return process
 
 
 def test_a_pipeline_is_found_with_its_progress_and_its_end() -> None:
@@ -55,11 +61,8 @@ def test_a_pipeline_is_asked_to_stop() -> None:
     process = other_pipeline()
     entry = registry.Entry("x", "replay", ["a"], "b", process.pid, 0.0)
     assert entry.alive
-    waiter = subprocess.Popen(["true"])
-    waiter.wait()
-    process.terminate()
-    process.wait()
-    assert registry.ask_to_stop(entry, 5)
+    assert registry.ask_to_stop(entry, 20)
+    assert process.wait() == -signal.SIGTERM
 
 
 def test_names_become_file_names(state: Path) -> None:

@@ -33,6 +33,8 @@ FIRST_VERSION_WITH_IDS = 13
 FOLLOWERS_SINCE = 11
 """The first version by which consumers read from replicas that do not lead."""
 NOTHING_ABORTED: tuple[()] = ()
+NOT_TOLD = -1
+"""In place of a last stable offset: a follower finds its own."""
 
 Aborted = tuple[AbortedTransaction, ...] | None
 Closest = Callable[[Replica, int, str], int | None]
@@ -200,6 +202,42 @@ class Attempt:
             self.topics = _by_topic(self.wanted)
         self.begin(0)
 
+    def limit(self, wish: FetchPartition) -> int:
+        """Bytes that may be read for this partition. Only the first one with data may exceed it, by one batch, so that
+        a reader always gets on."""
+        return max(min(wish.partition_max_bytes, self.left), 0)
+
+    def fail(self, wish: FetchPartition, code: ErrorCode) -> FetchedPartition:
+        self.failed = True
+        return _failure(wish.partition, code)
+
+    def take(
+        self,
+        replica: Replica,
+        wish: FetchPartition,
+        diverging: EpochEndOffset | None,
+        records: Slice | None,
+        stable: int,
+        aborted: Aborted,
+    ) -> FetchedPartition:
+        """Account for what was read."""
+        if records is not None and records.length == 0:
+            records = None
+        if records is not None:
+            self.found += records.length
+            self.left -= records.length
+        self.failed = self.failed or diverging is not None
+        return FetchedPartition(
+            partition=wish.partition,
+            error_code=0,
+            high_watermark=replica.high_watermark,
+            last_stable_offset=stable,
+            log_start_offset=replica.log.start_offset,
+            diverging_epoch=diverging,
+            aborted_transactions=aborted,
+            records=records,
+        )
+
     def may_read_from(self, replica: Replica) -> bool:
         """Whether a consumer may be served by this replica although it does not lead."""
         return self.follower == CONSUMER and self.context.version >= FOLLOWERS_SINCE and replica.leader >= 0
@@ -290,71 +328,35 @@ def _is_plain(replica: Replica, wish: FetchPartition) -> bool:
 
 
 def _read_one(attempt: "Attempt", replica: Replica, wish: FetchPartition, aborted: Aborted) -> FetchedPartition:
+    records: Slice | None = None
     try:
         replica.check_epoch(wish.current_leader_epoch)
-        diverging = _divergence(replica, wish)
-        records: Slice | None = None
-        nothing_yet = attempt.found == 0
-        limit = max(min(wish.partition_max_bytes, attempt.left), 0)
-        if diverging is None and (limit > 0 or nothing_yet):
-            # Only the first partition with data may exceed the limits, by one batch, so that a reader always gets on.
-            records = replica.read(wish.fetch_offset, limit, min_one=nothing_yet, committed=aborted is not None)
+        diverging = _divergence(replica, wish) if wish.last_fetched_epoch >= 0 else None
+        limit = attempt.limit(wish)
+        if diverging is None and (limit > 0 or attempt.found == 0):
+            records = replica.read(wish.fetch_offset, limit, min_one=attempt.found == 0, committed=aborted is not None)
             if aborted is not None and records.length:
                 aborted = _aborted_in(replica, wish.fetch_offset, records)
     except KafkaError as error:
-        attempt.failed = True
-        return _failure(wish.partition, error.code)
+        return attempt.fail(wish, error.code)
     except OSError:
-        attempt.failed = True
-        return _failure(wish.partition, ErrorCode.KAFKA_STORAGE_ERROR)
-    if records is not None and records.length == 0:
-        records = None
-    if records is not None:
-        attempt.found += records.length
-        attempt.left -= records.length
-    attempt.failed = attempt.failed or diverging is not None
-    return FetchedPartition(
-        partition=wish.partition,
-        error_code=0,
-        high_watermark=replica.high_watermark,
-        last_stable_offset=replica.last_stable_offset,
-        log_start_offset=replica.log.start_offset,
-        diverging_epoch=diverging,
-        aborted_transactions=aborted,
-        records=records,
-    )
+        return attempt.fail(wish, ErrorCode.KAFKA_STORAGE_ERROR)
+    return attempt.take(replica, wish, diverging, records, replica.last_stable_offset, aborted)
 
 
 def _read_for_follower(attempt: "Attempt", replica: Replica, wish: FetchPartition) -> FetchedPartition:
+    records: Slice | None = None
     try:
         replica.check_follower_epoch(wish.current_leader_epoch)
         diverging = _divergence(replica, wish)
-        records: Slice | None = None
-        limit = max(min(wish.partition_max_bytes, attempt.left), 0)
+        limit = attempt.limit(wish)
         if diverging is None and (limit > 0 or attempt.found == 0):
             records = replica.read_as_follower(wish.fetch_offset, limit, min_one=attempt.found == 0)
     except KafkaError as error:
-        attempt.failed = True
-        return _failure(wish.partition, error.code)
+        return attempt.fail(wish, error.code)
     except OSError:
-        attempt.failed = True
-        return _failure(wish.partition, ErrorCode.KAFKA_STORAGE_ERROR)
-    if records is not None and records.length == 0:
-        records = None
-    if records is not None:
-        attempt.found += records.length
-        attempt.left -= records.length
-    attempt.failed = attempt.failed or diverging is not None
-    return FetchedPartition(
-        partition=wish.partition,
-        error_code=0,
-        high_watermark=replica.high_watermark,
-        last_stable_offset=-1,
-        log_start_offset=replica.log.start_offset,
-        diverging_epoch=diverging,
-        aborted_transactions=None,
-        records=records,
-    )
+        return attempt.fail(wish, ErrorCode.KAFKA_STORAGE_ERROR)
+    return attempt.take(replica, wish, diverging, records, NOT_TOLD, None)
 
 
 def _aborted_in(replica: Replica, offset: int, records: Slice) -> Aborted:

@@ -1,12 +1,12 @@
 """The options of the sink: those of Spark's Kafka sink, `delivery`, and the producer's settings as `kafka.*`."""
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from tidelog.client.cluster import parse_servers
 from tidelog.spark.bounds import InvalidOption
+from tidelog.spark.refusals import refuse_kafka, refuse_unknown
 from tidelog.wire.compression import CODEC_NAMES
 
 EXACTLY_ONCE: Final = "exactly-once"
@@ -56,7 +56,7 @@ class SinkOptions:
 def parse_options(given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
     options = {key.lower(): str(value) for key, value in given.items()}
     kafka = {key.removeprefix("kafka."): value for key, value in options.items() if key.startswith("kafka.")}
-    _refuse_unknown(options)
+    refuse_unknown(options, KNOWN, "sink", ignored=_OF_SPARK)
     _refuse_kafka(kafka)
     servers = kafka.get("bootstrap.servers", "")
     if not servers:
@@ -100,28 +100,8 @@ def _number(kafka: Mapping[str, str], name: str, default: int) -> int:
     return int(text)
 
 
-def _refuse_unknown(options: Mapping[str, str]) -> None:
-    known = {name.lower(): name for name in KNOWN}
-    for key in options:
-        if key in known or key in _OF_SPARK or key.startswith("kafka."):
-            continue
-        if key == "bootstrap.servers":
-            raise InvalidOption("bootstrap.servers is not an option; write kafka.bootstrap.servers")
-        close = difflib.get_close_matches(key, known, 1)
-        hint = f"; did you mean {known[close[0]]}?" if close else ""
-        raise InvalidOption(f"{key} is not an option of the tidelog sink{hint}")
-
-
 def _refuse_kafka(kafka: Mapping[str, str]) -> None:
-    for name, instead in _REFUSED.items():
-        if name in kafka:
-            raise InvalidOption(f"kafka.{name} is not supported: {instead}")
-    protocol = kafka.get("security.protocol", "PLAINTEXT").upper()
-    if protocol != "PLAINTEXT":
-        raise InvalidOption(
-            f"kafka.security.protocol={protocol} is not supported: this sink connects by PLAINTEXT only; "
-            "use a listener without TLS and SASL on a network you trust"
-        )
+    refuse_kafka(kafka, _REFUSED, "sink")
     for name in kafka:
         if name not in _USED and name not in _WITHOUT_EFFECT:
             raise InvalidOption(f"kafka.{name} is not a setting of this sink; it knows {', '.join(_USED)}")
