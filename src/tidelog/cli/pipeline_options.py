@@ -1,0 +1,99 @@
+"""Options and arguments that pipelines share, and what is common to running them."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, TypeAlias
+
+import typer
+
+from tidelog.config import parse_assignments
+
+TopicArgument: TypeAlias = Annotated[str, typer.Argument(metavar="TOPIC", help="What is read.")]
+OnceOption: TypeAlias = Annotated[
+    bool, typer.Option("--once", help="Everything that is there now, then end; the next run goes on behind it.")
+]
+EveryOption: TypeAlias = Annotated[
+    str | None, typer.Option("--every", metavar="INTERVAL", help='How often a batch begins, such as "30 seconds".')
+]
+MasterOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--master", metavar="URL", envvar="SPARK_MASTER", help="Spark's master; local[*] unless given."),
+]
+NameOption: TypeAlias = Annotated[
+    str | None, typer.Option("--name", metavar="NAME", help="For list, status and stop. KIND-TOPIC unless given.")
+]
+ConfOption: TypeAlias = Annotated[
+    list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark. May be repeated.")
+]
+FromOption: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--from",
+        metavar="WHERE",
+        help='Where the first run begins: earliest, latest, a time, or {"topic": {"0": 23}}.',
+    ),
+]
+GroupOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--group", metavar="GROUP", help="Publish the position to this group, for `tidelog group lag`."),
+]
+BatchOption: TypeAlias = Annotated[int, typer.Option("--batch-records", min=1, help="The most that one batch reads.")]
+
+ToBootstrapOption: TypeAlias = Annotated[
+    str | None, typer.Option("--to-bootstrap-server", metavar="HOST:PORT", help="Another cluster to write to.")
+]
+CheckpointOption: TypeAlias = Annotated[
+    Path | None, typer.Option("--checkpoint", metavar="DIR", help="Where the position is kept between runs.")
+]
+
+
+class Format(StrEnum):
+    PARQUET = "parquet"
+    DELTA = "delta"
+
+
+class Value(StrEnum):
+    RAW = "raw"
+    STRING = "string"
+    JSON = "json"
+
+
+ValueOption: TypeAlias = Annotated[
+    Value, typer.Option("--value", help="What values are: bytes, text, or JSON whose fields become columns.")
+]
+SchemaOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--schema", metavar="DDL", help='Of JSON values, such as "id bigint, amount double". Else inferred.'),
+]
+
+
+def run(
+    make: Any, kind: str, topic: str, to: str, bootstrap: str, *, name: str | None, conf: list[str] | None, **more: Any
+) -> None:
+    from tidelog.cli.pipeline_run import run_pipeline
+
+    settings = parse_assignments(conf or ())
+    run_pipeline(
+        make,
+        name=name or f"{kind}-{topic}",
+        kind=kind,
+        topics=[topic],
+        to=to,
+        bootstrap=bootstrap,
+        conf=settings,
+        **more,
+    )
+
+
+def parse_start(text: str) -> tuple[str, int | None]:
+    if text in ("earliest", "latest") or text.lstrip().startswith("{"):
+        return text, None
+    return "earliest", parse_when(text, "--from")
+
+
+def parse_when(text: str, option: str) -> int:
+    from datetime import UTC, datetime
+
+    from tidelog.cli.positions import parse_time
+
+    return parse_time(text, datetime.now(UTC), option=option)
