@@ -1,7 +1,7 @@
 /* Load through librdkafka from C, the client that most languages use underneath.
  *
  *   rdload produce BOOTSTRAP TOPIC PARTITIONS COUNT BYTES [name=value ...]
- *   rdload consume BOOTSTRAP TOPIC PARTITIONS COUNT [name=value ...]
+ *   rdload consume BOOTSTRAP TOPIC PARTITIONS COUNT [name=value ...]   PARTITIONS: how many, or the one of "=number"
  *   rdload e2e     BOOTSTRAP TOPIC COUNT RATE_PER_S BYTES [name=value ...]
  *
  * Each prints one line of JSON. Only prototypes are declared, so the library inside the confluent-kafka wheel is
@@ -108,10 +108,12 @@ static int produce(int argc, char **argv) {
     return failed != 0 || delivered != count;
 }
 
-static rd_kafka_queue_t *start_consumer(rd_kafka_t *rk, const char *name, int partitions, int64_t offset) {
+static rd_kafka_queue_t *start_consumer(rd_kafka_t *rk, const char *name, const char *partitions, int64_t offset) {
     rd_kafka_topic_t *topic = rd_kafka_topic_new(rk, name, NULL);
     rd_kafka_queue_t *queue = rd_kafka_queue_new(rk);
-    for (int p = 0; p < partitions; p++) rd_kafka_consume_start_queue(topic, p, offset, queue);
+    int first = *partitions == '=' ? atoi(partitions + 1) : 0;
+    int end = *partitions == '=' ? first + 1 : atoi(partitions);
+    for (int p = first; p < end; p++) rd_kafka_consume_start_queue(topic, p, offset, queue);
     return queue;
 }
 
@@ -119,7 +121,7 @@ static int consume(int argc, char **argv) {
     long count = atol(argv[5]), got = 0;
     unsigned long long bytes = 0;
     rd_kafka_t *rk = client(CONSUMER, argv[2], argv + 6, argc - 6);
-    rd_kafka_queue_t *queue = start_consumer(rk, argv[3], atoi(argv[4]), OFFSET_BEGINNING);
+    rd_kafka_queue_t *queue = start_consumer(rk, argv[3], argv[4], OFFSET_BEGINNING);
     static rd_kafka_message_t *messages[10000];
     double began = 0, last = now_us();
     while (got < count && now_us() - last < 30e6) {
@@ -172,7 +174,7 @@ static int end_to_end(int argc, char **argv) {
     rd_kafka_t *producer = client(PRODUCER, argv[2], argv + 7, argc - 7);
     char *reading_settings[] = {strdup("fetch.wait.max.ms=500"), strdup("fetch.error.backoff.ms=5")};
     rd_kafka_t *consumer = client(CONSUMER, argv[2], reading_settings, 2);
-    struct reading reading = {start_consumer(consumer, argv[3], 1, OFFSET_BEGINNING), count, 0,
+    struct reading reading = {start_consumer(consumer, argv[3], "1", OFFSET_BEGINNING), count, 0,
                               malloc(sizeof(double) * count)};
     rd_kafka_topic_t *topic = rd_kafka_topic_new(producer, argv[3], NULL);
     pthread_t thread;
@@ -191,8 +193,9 @@ static int end_to_end(int argc, char **argv) {
     pthread_join(thread, NULL);
     qsort(reading.took, reading.got, sizeof(double), ascending);
     if (reading.got)
-        printf("{\"count\": %ld, \"p50_us\": %.1f, \"p99_us\": %.1f}\n", reading.got, reading.took[reading.got / 2],
-               reading.took[reading.got - 1 - reading.got / 100]);
+        printf("{\"count\": %ld, \"p50_us\": %.1f, \"p99_us\": %.1f, \"p999_us\": %.1f}\n", reading.got,
+               reading.took[reading.got / 2], reading.took[reading.got - 1 - reading.got / 100],
+               reading.took[reading.got - 1 - reading.got / 1000]);
     fflush(stdout);
     _Exit(reading.got < count);
 }
