@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import json
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -142,6 +143,38 @@ def test_a_majority_gone_and_back(cluster: Cluster, topic: str) -> None:
             cluster.start_node(node)
         load.await_more()
     load.check()
+
+
+def test_the_last_of_three_says_so_and_takes_records_again(cluster: Cluster, topic: str) -> None:
+    """Nobody is left to take the dead out of the in-sync set. The leader refuses all the same, and does not let
+    producers wait until they give up."""
+    create_topic(cluster, topic, min_insync_replicas="2")
+    alone = leader_of(cluster, topic)
+    dead = [node for node in cluster.nodes if node != alone]
+    address = ("127.0.0.1", cluster.ports[alone], PATIENCE_S)
+    codes = []
+    with Connection(*address) as parked, Connection(*address) as connection:
+
+        def code_of(value: bytes) -> int:
+            request = produce_request(topic, batch_of(value))
+            return int(connection.call(request, NAMES).responses[0].partition_responses[0].error_code)
+
+        assert code_of(b"0") == 0
+        for node in dead:
+            cluster.kill(node)
+        waiting = threading.Thread(
+            target=lambda: codes.append(
+                parked.call(produce_request(topic, batch_of(b"1")), NAMES)
+                .responses[0].partition_responses[0].error_code
+            )
+        )  # fmt: skip
+        waiting.start()
+        refused_s = wait(lambda: code_of(b"2") == ErrorCode.NOT_ENOUGH_REPLICAS, "it says that it has not enough")
+        waiting.join(PATIENCE_S)
+        assert codes == [ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND]
+        cluster.start_node(dead[0])
+        again_s = wait(lambda: code_of(b"3") == 0, "it takes records again")
+    print(f"\nNOT_ENOUGH_REPLICAS {refused_s:.1f} s after two deaths, writable {again_s:.1f} s after a start")
 
 
 def test_all_killed_at_once(cluster: Cluster, topic: str) -> None:

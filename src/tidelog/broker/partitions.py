@@ -188,7 +188,7 @@ class Partitions:
             replica.follow(partition.leader, partition.leader_epoch, partition.partition_epoch)
         if epoch != partition.leader_epoch:
             self.on_role(replica)
-        elif replica.is_leader and replica.in_sync < replica.config.min_insync_replicas:
+        elif replica.is_leader and not replica.has_enough:
             self.on_short(replica)
 
     def _open(self, place: TopicPartition, topic_id: UUID, config: TopicConfig) -> Log:

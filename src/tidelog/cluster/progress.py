@@ -95,6 +95,11 @@ class Followers:
             and monotonic_ms - follower.caught_up_ms > lag_max_ms
         )
 
+    def heard(self, silence_max_ms: int, monotonic_ms: int) -> int:
+        """How many of those in sync are there, as far as this leader can tell: itself, and who asked lately."""
+        oldest = monotonic_ms - silence_max_ms
+        return 1 + sum(node in self.isr and each.fetched_ms >= oldest for node, each in self._followers.items())
+
     def broker_epoch_of(self, node_id: int) -> int:
         follower = self._followers.get(node_id)
         return NOTHING if follower is None else follower.broker_epoch

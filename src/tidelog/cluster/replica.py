@@ -37,6 +37,7 @@ class Replica:
         "agreed_offset",
         "followers",
         "high_watermark",
+        "is_deserted",
         "is_leader",
         "last_stable_offset",
         "leader",
@@ -68,6 +69,9 @@ class Replica:
         """None if nobody else has this partition: then what is safe here is safe."""
         self.agreed_offset = self.high_watermark
         """Of a follower: before it this log is known to be the leader's."""
+        self.is_deserted = False
+        """Of a leader: so few of its followers are heard of that nothing would become safe, though nobody was there to
+        take them out of the in-sync set."""
         self._epoch_start = log.end_offset
 
     @property
@@ -102,6 +106,7 @@ class Replica:
         self.leader = node_id
         self.leader_epoch = leader_epoch
         self.is_leader = True
+        self.is_deserted = False
         self._epoch_start = self.log.end_offset
         self.followers = None if alone else Followers(node_id, replicas, isr, monotonic_ms)
         self.advance_watermark()
@@ -114,6 +119,7 @@ class Replica:
         self.leader_epoch = leader_epoch
         self.partition_epoch = partition_epoch
         self.is_leader = False
+        self.is_deserted = False
         self.followers = None
 
     def check_leader(self) -> None:
@@ -129,6 +135,11 @@ class Replica:
     def in_sync(self) -> int:
         """How many replicas are in sync, this one included."""
         return 1 if self.followers is None else len(self.followers.isr)
+
+    @property
+    def has_enough(self) -> bool:
+        """Whether acks=all can be promised: as many in sync as min.insync.replicas asks for, and there."""
+        return not self.is_deserted and self.in_sync >= self.log.config.min_insync_replicas
 
     # -- followers, as their leader sees them -----------------------------------------------------------------------
 
@@ -150,6 +161,14 @@ class Replica:
         wanted = (followers.isr | joining) - leaving
         return None if wanted == followers.isr else wanted
 
+    def listen(self, silence_max_ms: int, monotonic_ms: int) -> bool:
+        """See whether followers are there, while no controller does that. True if too few are, and were a moment
+        before: who waits for them waits in vain. To refuse is always safe."""
+        before, followers = self.is_deserted, self.followers
+        needed = 0 if followers is None else min(self.log.config.min_insync_replicas, followers.replica_count)
+        self.is_deserted = followers is not None and followers.heard(silence_max_ms, monotonic_ms) < needed
+        return self.is_deserted and not before
+
     # -- append -----------------------------------------------------------------------------------------------------
 
     def append(
@@ -166,7 +185,7 @@ class Replica:
         log = self.log
         if not self.is_leader:
             self.check_leader()
-        if acks == -1 and log.config.min_insync_replicas > 1 and log.config.min_insync_replicas > self.in_sync:
+        if acks == -1 and log.config.min_insync_replicas > 1 and not self.has_enough:
             self._refuse_isr()
         if verification is None and not from_coordinator:
             appended = log.append(records, leader_epoch=self.leader_epoch, now_ms=now_ms, prepared=prepared)
@@ -196,7 +215,7 @@ class Replica:
         the watermark has passed it."""
         log = self.log
         self.check_leader()
-        if log.config.min_insync_replicas > self.in_sync:
+        if not self.has_enough:
             self._refuse_isr()
         appended = log.append_marker(
             producer_id,
@@ -217,11 +236,9 @@ class Replica:
             self.on_append(self)
 
     def _refuse_isr(self) -> NoReturn:
-        raise KafkaError(
-            f"{self.partition}: {self.in_sync} in-sync replicas are fewer than "
-            f"min.insync.replicas={self.log.config.min_insync_replicas}",
-            ErrorCode.NOT_ENOUGH_REPLICAS,
-        )
+        wanted = f"min.insync.replicas={self.log.config.min_insync_replicas}"
+        found = "those in sync that are heard of" if self.is_deserted else f"{self.in_sync} in-sync replicas"
+        raise KafkaError(f"{self.partition}: {found} are fewer than {wanted}", ErrorCode.NOT_ENOUGH_REPLICAS)
 
     def advance_watermark(self) -> None:
         """As far as what is safe reaches. Only a leader can know that; a follower is told.

@@ -125,3 +125,16 @@ def test_one_that_asks_but_falls_behind_leaves() -> None:
 
 def test_who_is_outside_does_not_lag() -> None:
     assert followers(isr=(1,)).lagging(10, 100, 1000) == frozenset()
+
+
+# -- who is there ------------------------------------------------------------------------------------------------------
+
+
+def test_only_members_that_asked_lately_are_heard_of() -> None:
+    known = followers(isr=(1, 2))
+    assert known.heard(100, 100) == 2  # a new leader gives everyone the benefit of the doubt
+    assert known.heard(100, 101) == 1
+    fetch(known, 2, 3, at=90)
+    fetch(known, 3, 10, at=90)
+    assert known.heard(100, 190) == 2, "the third is there and not in sync"
+    assert known.heard(100, 191) == 1

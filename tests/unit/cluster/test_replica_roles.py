@@ -130,6 +130,22 @@ def test_with_fewer_in_sync_than_the_minimum_nothing_is_taken_and_nothing_become
     assert one.high_watermark == 2
 
 
+def test_a_leader_whose_followers_are_silent_refuses_until_one_is_heard() -> None:
+    one = replica(TopicConfig(min_insync_replicas=2))
+    lead(one, 1, version=1)
+    assert not one.listen(100, 50)
+    assert one.listen(100, 101)
+    assert not one.listen(100, 102), "told once"
+    refused(ErrorCode.NOT_ENOUGH_REPLICAS, lambda: write(one, b"a"))
+    assert write(one, b"a", acks=1) == 1
+    fetched(one, 3, 0, at=103)
+    assert not one.listen(100, 104)
+    assert write(one, b"b") == 2
+    assert one.listen(100, 204)
+    one.follow(2, 2, 2)
+    assert not one.is_deserted
+
+
 def test_a_minimum_above_the_number_of_replicas_keeps_nothing_from_being_visible() -> None:
     one = replica(TopicConfig(min_insync_replicas=3))
     lead(one, replicas=(1, 2), isr=(1, 2))

@@ -313,7 +313,7 @@ def _failure_after(parked: ParkedProduce, replica: Replica, needed: int, index: 
     """What to say instead of success if the records up to `needed` did not become visible."""
     if replica in parked.failed and not replica.is_leader:
         return _failure(index, ErrorCode.NOT_LEADER_OR_FOLLOWER, "another broker leads before the records were safe")
-    if replica in parked.failed and replica.in_sync < replica.config.min_insync_replicas:
+    if replica in parked.failed and not replica.has_enough:
         return _failure(index, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, TOO_FEW)
     if replica in parked.failed:
         return _failure(index, ErrorCode.KAFKA_STORAGE_ERROR, "the disk failed before the records were safe")

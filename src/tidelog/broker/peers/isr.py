@@ -1,6 +1,8 @@
-"""Keeps the in-sync sets of the partitions this broker leads as they should be, by asking the quorum."""
+"""Keeps the in-sync sets of the partitions this broker leads as they should be, by asking the quorum. While there is no
+quorum to ask, nobody is left waiting for followers that are gone."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Final
 
 from tidelog.broker.logs import get_logger
@@ -14,6 +16,8 @@ from tidelog.cluster.replica import Replica
 from tidelog.errors import ErrorCode, KafkaError
 
 LOOK_SECONDS: Final = 0.05
+ASLEEP_MS: Final = 500
+"""Since the last look: then this process stood still, and what it should have heard waits to be read."""
 
 log = get_logger("replication")
 
@@ -71,6 +75,45 @@ class IsrKeeper:
                 followers.asked = isr
                 wanted[replica] = isr
         return wanted
+
+
+class SilenceWatch:
+    """Without a majority of the quorum nobody takes a dead follower out of an in-sync set. What is written then waits
+    for it until the producer gives up, unless the leader says at once that it has not enough replicas."""
+
+    def __init__(
+        self, partitions: Partitions, has_controller: Callable[[], bool], silence_max_ms: int, clock: Clock
+    ) -> None:
+        self._partitions = partitions
+        self._has_controller = has_controller
+        self._silence_max_ms = silence_max_ms
+        self._clock = clock
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        looked_ms = self._clock.monotonic_ms()
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            before, looked_ms = looked_ms, self._clock.monotonic_ms()
+            if looked_ms - before < ASLEEP_MS:
+                self._look(looked_ms)
+
+    def _look(self, now_ms: int) -> None:
+        alone = not self._has_controller()
+        for replica in self._partitions:
+            if not alone:
+                replica.is_deserted = False
+            elif replica.is_leader and replica.listen(self._silence_max_ms, now_ms):
+                log.warning("too few replicas are heard of", partition=str(replica.partition))
+                self._partitions.on_short(replica)
 
 
 class Asking:

@@ -73,8 +73,11 @@ class Office:
             image = self._quorum.machine.image
             here = [node for node, broker in image.brokers.items() if not broker.fenced]
             self._liveness.take_office(here, [], self._clock.monotonic_ms())
-            if before >= 0 and before != leader_id:
-                self._suspect(before)  # it hung up, or was silent long enough for an election
+            for node in here:
+                if node != leader_id:
+                    # The last one hung up, or was silent long enough for an election. Any of the others may have died
+                    # while there was no controller.
+                    self._suspect(node, only_if_gone=node != before)
             self._balance_at = self._clock.monotonic_ms() + 1000 * self._config.leader_imbalance_check_interval_seconds
 
     # -- what is asked of it ----------------------------------------------------------------------------------------
@@ -143,19 +146,20 @@ class Office:
 
         connection.parked[self] = hung_up
 
-    def _suspect(self, node_id: int) -> None:
-        task = asyncio.get_running_loop().create_task(self._probe(node_id))
+    def _suspect(self, node_id: int, *, only_if_gone: bool = False) -> None:
+        task = asyncio.get_running_loop().create_task(self._probe(node_id, only_if_gone))
         self._probing.add(task)
         task.add_done_callback(self._probing.discard)
 
-    async def _probe(self, node_id: int) -> None:
+    async def _probe(self, node_id: int, only_if_gone: bool) -> None:
         """Where nothing listens any more, nobody has to be waited for."""
         request = QuorumStateRequest(cluster_id=self._quorum.machine.image.cluster_id, node_id=self._quorum.node_id)
         heard_by = self._heard_by.get(node_id)
         try:
             await self._link_to(node_id).call(request, timeout=PROBE_SECONDS)
         except Unreachable as error:
-            if self._heard_by.get(node_id) is heard_by:  # not heard of by another connection meanwhile
+            # Not if it was heard of by another connection meanwhile.
+            if self._heard_by.get(node_id) is heard_by and (error.refused or not only_if_gone):
                 now_ms = self._clock.monotonic_ms()
                 self._liveness.suspect(node_id, now_ms - SUSPECT_MS if error.refused else now_ms)
                 self._wake.set()

@@ -15,13 +15,13 @@ from tidelog.broker.handlers.peers import PeersHandler
 from tidelog.broker.listener import Listeners
 from tidelog.broker.partitions import Partitions
 from tidelog.broker.peers.bootstrap import form_if_new
-from tidelog.broker.peers.isr import IsrKeeper
+from tidelog.broker.peers.isr import IsrKeeper, SilenceWatch
 from tidelog.broker.peers.links import Address, PeerLink
 from tidelog.broker.peers.membership import Membership
 from tidelog.broker.peers.office import Office
 from tidelog.broker.peers.quorum import Quorum
 from tidelog.broker.peers.quorum_metadata import QuorumMetadata
-from tidelog.broker.peers.replication import Replication
+from tidelog.broker.peers.replication import WAIT_MS, Replication
 from tidelog.broker.requests import Endpoint
 from tidelog.clock import Clock
 from tidelog.cluster.image import MetadataImage
@@ -82,6 +82,13 @@ class ClusterSide:
         self.metadata = QuorumMetadata(self.quorum)
         self.office = Office(self.quorum, self.metadata, config, partitions.topic_config, self.link_to, clock)
         self.isr = IsrKeeper(config.node_id, partitions, self.metadata, config.replica_lag_time_max_ms, clock)
+        self.silence = SilenceWatch(
+            partitions,
+            lambda: self.quorum.leader_id >= 0,
+            # A follower that has everything asks, and waits so long for something new.
+            config.broker_session_timeout_ms + WAIT_MS,
+            clock,
+        )
         self.replication = Replication(
             config.node_id,
             loop,
@@ -167,6 +174,7 @@ class ClusterSide:
         )
         self.membership.start()
         self.isr.start()
+        self.silence.start()
         await self.membership.serving()
         for topic_id, name in self.quorum.machine.removed_topics.items():
             self._directory.delete_leftovers(name, topic_id)
@@ -186,6 +194,7 @@ class ClusterSide:
         if self.membership is not None:
             await self.membership.leave()
         await self.isr.stop()
+        await self.silence.stop()
         raft = self.quorum.raft
         successor = raft.best_successor() if self.quorum.leads else None
         if successor is not None:
