@@ -1,12 +1,10 @@
 """Takes the turns: starts what a row needs, lets the sides go one after the other, and writes every sample down."""
 
-import contextlib
-import fcntl
 import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from bench.peers.processes import Bystanders
@@ -14,6 +12,7 @@ from bench.peers.rows.row import Row
 from bench.peers.samples import Sample, Values, missing_turns
 from bench.peers.servers.broker import Absent, Broker, Launcher
 from bench.peers.store import Store
+from bench.peers.turnstile import Turnstile
 
 Report = Callable[[str], None]
 
@@ -33,7 +32,7 @@ class Run:
         self._launchers = launchers
         self._rounds = rounds
         self._quick = quick
-        self._lock = lock
+        self._turnstile = Turnstile(lock)
         self._directory = Path(tempfile.mkdtemp(prefix="bench-peers-", dir=directory))
         self._brokers: dict[str, Broker] = {}
         self._setting: object = None
@@ -47,7 +46,7 @@ class Run:
         turns = self.turns(row)
         warm = row.warm and row.measure is not None
         for number in sorted({number for number, _ in turns}):
-            with self._alone(report):
+            with self._turnstile.one_round(report):
                 for side in (side for turn, side in turns if turn == number):
                     if side in self._store.row(row.name).absent:
                         continue
@@ -94,7 +93,7 @@ class Run:
 
     def _broker_for(self, row: Row, side: str) -> Broker | None:
         """Kept as long as rows want the same; both sides are up together, so that no turn begins with a start."""
-        setting = None if row.measure is None else (row.nodes, tuple(sorted(row.settings.items())))
+        setting = None if row.measure is None else (row.nodes, row.settings, row.settings_of)
         if setting != self._setting:
             self.stop_brokers()
             self._setting = setting
@@ -103,7 +102,10 @@ class Run:
         if side not in self._brokers:
             home = Path(tempfile.mkdtemp(prefix=f"{side}-", dir=self._directory))
             self._brokers[side] = self._launchers[side].launch(
-                home, nodes=row.nodes, quick=self._quick, settings=row.settings
+                home,
+                nodes=row.nodes,
+                quick=self._quick,
+                settings={**row.settings, **row.settings_of.get(side, {})},
             )
         return self._brokers[side]
 
@@ -114,22 +116,9 @@ class Run:
         self._brokers.clear()
 
     def close(self) -> None:
+        self._turnstile.leave()
         self.stop_brokers()
         shutil.rmtree(self._directory, ignore_errors=True)
-
-    @contextlib.contextmanager
-    def _alone(self, report: Report) -> Iterator[None]:
-        """One round under the lock file, if there is one: others who measure or compute here take their turns too."""
-        if self._lock is None:
-            yield
-            return
-        with self._lock.open("a") as file:
-            report("waits for the machine")
-            fcntl.flock(file, fcntl.LOCK_EX)
-            try:
-                yield
-            finally:
-                fcntl.flock(file, fcntl.LOCK_UN)
 
 
 def fetch(launchers: Sequence[Launcher], store: Store, report: Report) -> dict[str, Launcher]:

@@ -22,7 +22,8 @@ class Row:
     measure: Callable[[Broker], Values] | None = None
     from_start: Callable[[Launcher, Path, bool], Values] | None = None
     nodes: int = 1
-    settings: Mapping[str, str] = field(default_factory=dict)  # of the broker, by Kafka's names, on both sides
+    settings: Mapping[str, str] = field(default_factory=dict)  # of the broker, by Kafka's names, on all sides
+    settings_of: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # of one side's broker, by its name
     sides: tuple[str, ...] = PAIR
     rounds_most: int = 99  # a row that takes minutes is repeated less often
     warm: bool = True  # one turn of each side before the first that counts: the JVM compiles, librdkafka's pages are in

@@ -137,6 +137,11 @@ class Broker:
             time.sleep(0.05)
         raise RuntimeError(f"{topic} has no leaders after {timeout_s:g} s")
 
+    def leader_port(self, topic: str, partition: int = 0) -> int:
+        known = self.admin().list_topics(topic, timeout=30)
+        port: int = known.brokers[known.topics[topic].partitions[partition].leader].port
+        return port
+
     def delete_topic(self, topic: str) -> None:
         admin = self.admin()
         admin.delete_topics([topic], operation_timeout=120, request_timeout=120)[topic].result(150)
@@ -162,6 +167,10 @@ class Launcher(Protocol):
 
     def version(self) -> str:
         """Fetches the peer where it is missing. Raises Absent where it cannot be had."""
+        ...
+
+    def prepare(self, directory: Path, *, nodes: int, quick: bool, settings: Mapping[str, str]) -> Broker:
+        """All that comes before the start."""
         ...
 
     def launch(self, directory: Path, *, nodes: int, quick: bool, settings: Mapping[str, str]) -> Broker:
