@@ -4,13 +4,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 
-.PHONY: setup demo test lint unit sim test-peers bench clean help
+.PHONY: setup demo test lint unit sim test-peers bench bench-peers clean help
 
 help:
 	@echo "make demo   start a broker on 127.0.0.1:9092, generate orders, watch them flow (Ctrl-C ends it)"
 	@echo "make test   lint, types, import contracts and every test"
 	@echo "make setup  only prepare $(VENV) with the tidelog command in it"
 	@echo "make bench  measure this machine: ratios to its own limits"
+	@echo "make bench-peers  beside Apache Kafka and others, in turns (PEERS='--quick', '--only produce*', '--list', ...)"
 	@echo "make sim    the cluster's deciding code in simulated worlds (SEEDS=2000, or SEED=7 to replay one)"
 
 setup: $(STAMP)
@@ -53,6 +54,10 @@ test-peers: setup
 
 bench: setup
 	$(BIN)/python -m bench
+
+# Goes on where it was stopped. Fetches Apache Kafka from Maven Central (java and mvn), the others from Debian (root).
+bench-peers: setup
+	$(BIN)/python -m bench.peers $(PEERS)
 
 clean:
 	rm -rf $(VENV) .cache build dist src/*.egg-info
