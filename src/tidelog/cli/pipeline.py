@@ -2,6 +2,7 @@
 
 import typer
 
+from tidelog.cli.pipeline_audit import audit
 from tidelog.cli.pipeline_tables import archive, view
 from tidelog.cli.pipeline_topics import replay, route
 from tidelog.cli.pipeline_watch import list_, status, stop
@@ -14,6 +15,7 @@ app.command()(archive)
 app.command()(view)
 app.command()(replay)
 app.command()(route)
+app.command()(audit)
 app.command("list")(list_)
 app.command()(status)
 app.command()(stop)
