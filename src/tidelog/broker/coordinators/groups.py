@@ -74,7 +74,8 @@ class GroupRoom:
         self._dice = dice
         self._partitions = partitions
         self._clock = clock
-        self._consumer_groups: list[ConsumerGroups] = []
+        self._consumer_groups: dict[int, ConsumerGroups] = {}
+        """By partition: a shard that is made again, in a newer epoch, takes the place of what it was before."""
         self.lag_samples = LagSamples()
         self.coordinator: GroupCoordinator = Coordinator(
             InternalTopic(
@@ -111,7 +112,7 @@ class GroupRoom:
         topics = ImageTopics(self._metadata.image)
         consumer_groups = ConsumerGroups(self._consumer_settings({}), settings, self._dice, topics)
         consumer_groups.settings_changed(self._settings_of_groups(self._metadata.image))
-        self._consumer_groups.append(consumer_groups)
+        self._consumer_groups[replica.partition.partition] = consumer_groups
         return GroupShard(settings, self._dice, consumer_groups)
 
     def _consumer_settings(self, overrides: Mapping[str, str]) -> ConsumerGroupSettings:
@@ -139,11 +140,11 @@ class GroupRoom:
     async def follow(self, before: MetadataImage, after: MetadataImage) -> None:
         """New topics may match a subscription; offsets of deleted ones are nobody's any more."""
         topics = ImageTopics(after)
-        for consumer_groups in self._consumer_groups:
+        for consumer_groups in self._consumer_groups.values():
             consumer_groups.topics_changed(topics)
         if before.configs != after.configs:
             settings_of = self._settings_of_groups(after)
-            for consumer_groups in self._consumer_groups:
+            for consumer_groups in self._consumer_groups.values():
                 consumer_groups.settings_changed(settings_of)
         gone = [
             TopicPartition(name, partition.partition)
