@@ -8,6 +8,7 @@ from bench.peers.rows import (
     growth,
     history,
     latency,
+    others,
     produce,
     recovery,
     width,
@@ -29,4 +30,5 @@ ROWS: tuple[Row, ...] = (
     *cluster.ROWS,
     *footprint.ROWS,
     *recovery.ROWS,
+    *others.ROWS,
 )

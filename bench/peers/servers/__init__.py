@@ -2,6 +2,15 @@
 
 from bench.peers.servers.broker import Launcher
 from bench.peers.servers.kafka import Kafka
+from bench.peers.servers.others import ActiveMq, Nats, RabbitMq, Redis
 from bench.peers.servers.tidelog import Tidelog
 
-LAUNCHERS: tuple[Launcher, ...] = (Tidelog(), Kafka())
+LAUNCHERS: tuple[Launcher, ...] = (
+    Tidelog(),
+    Kafka(),
+    Nats(),
+    Redis(),
+    RabbitMq("stream"),
+    RabbitMq("quorum"),
+    ActiveMq(),
+)
