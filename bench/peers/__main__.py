@@ -21,7 +21,7 @@ _RESULTS = Path(__file__).parents[1] / "results"
 def main() -> int:
     options = _options()
     console = Console() if Console().is_terminal else Console(width=200)
-    store = Store(_RESULTS / ("peers-quick.json" if options.quick else "peers.json"))
+    store = Store(options.results / ("peers-quick.json" if options.quick else "peers.json"))
     rows = [row for row in ROWS if not options.only or any(fnmatch.fnmatch(row.name, glob) for glob in options.only)]
     if options.list:
         for row in rows:
@@ -33,7 +33,7 @@ def main() -> int:
     if not options.report:
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that servers end with this process
         _measure(console, store, rows, options)
-    for path in report.write(store, ROWS, _RESULTS, store.path.stem):
+    for path in report.write(store, ROWS, options.results, store.path.stem):
         console.print(f"[dim]{path}[/dim]")
     console.print(report.markdown(store, rows), markup=False)
     return 0
@@ -48,6 +48,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--list", action="store_true", help="name the rows and end")
     parser.add_argument("--report", action="store_true", help="table and charts of what was measured; run nothing")
     parser.add_argument("--dir", type=Path, help="where brokers keep their data: the disk that is measured")
+    parser.add_argument("--results", type=Path, default=_RESULTS, help="where results are kept (bench/results)")
     parser.add_argument("--lock", type=Path, help="a file that is locked for each round, to take turns with others")
     return parser.parse_args()
 
@@ -70,14 +71,7 @@ def _measure(console: Console, store: Store, rows: list[Row], options: argparse.
         progress.update(task, total=len(rows))
         try:
             for row in rows:
-                try:
-                    run.take(row, say)
-                except (
-                    RuntimeError,
-                    TimeoutError,
-                    OSError,
-                ) as error:  # the other rows are worth having
-                    console.print(f"[red]{row.name}: {error}[/red]")
+                run.take(row, say)
                 progress.advance(task)
         except KeyboardInterrupt:
             console.print("stopped; the next run goes on here")

@@ -1,12 +1,15 @@
 """Takes the turns: starts what a row needs, lets the sides go one after the other, and writes every sample down."""
 
+import contextlib
 import os
 import shutil
+import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from bench.peers.awake import awake
 from bench.peers.processes import Bystanders
 from bench.peers.rows.row import Row
 from bench.peers.samples import Sample, Values, missing_turns
@@ -36,42 +39,50 @@ class Run:
         self._directory = Path(tempfile.mkdtemp(prefix="bench-peers-", dir=directory))
         self._brokers: dict[str, Broker] = {}
         self._setting: object = None
+        self._failed: dict[str, set[str]] = {}
 
     def turns(self, row: Row) -> list[tuple[int, str]]:
         sides = [side for side in row.sides if side in self._launchers]
         return missing_turns(self._store.row(row.name), sides, min(self._rounds, row.rounds_most))
 
     def take(self, row: Row, report: Report) -> None:
-        """All turns of a row that are still missing."""
+        """All turns of a row that are still missing. A side that fails is left out; the others are worth having."""
         turns = self.turns(row)
-        warm = row.warm and row.measure is not None
+        cold = set(row.sides) if row.warm and row.measure is not None else set()
         for number in sorted({number for number, _ in turns}):
             with self._turnstile.one_round(report):
                 for side in (side for turn, side in turns if turn == number):
-                    if side in self._store.row(row.name).absent:
+                    if side in self._failed.setdefault(row.name, set()):
                         continue
                     try:
-                        if warm:
+                        if side in cold:
                             report(f"{row.name}: {side} warms up")
                             self._measure(row, side)
+                            cold.discard(side)
                         report(f"{row.name}: {side}, round {number + 1}")
                         self._note(row, side, number)
                     except Absent as error:
+                        self._failed[row.name].add(side)
                         self._store.row(row.name).absent[side] = str(error)
                         self._store.save()
-            warm = False
+                    except (RuntimeError, OSError, subprocess.SubprocessError) as error:
+                        self._failed[row.name].add(side)
+                        report(f"{row.name}: {side} FAILED: {error}")
 
     def _note(self, row: Row, side: str, number: int) -> None:
         self._broker_for(row, side)
         os.sync()  # what an earlier turn left to be written is not this one's burden
-        load, bystanders = os.getloadavg()[0], Bystanders(self._all_pids())
-        values = self._measure(row, side)
+        load = os.getloadavg()[0]
+        with awake() if row.awake else contextlib.nullcontext(()) as spinning:
+            bystanders = Bystanders((*self._all_pids(), *spinning))
+            values = self._measure(row, side)
+            other_cores = bystanders.cores()
         sample = Sample(
             side=side,
             round=number,
             values=values,
             load=load,
-            other_cores=round(bystanders.cores(), 3),
+            other_cores=round(other_cores, 3),
             at=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         )
         self._store.add(row.name, sample)

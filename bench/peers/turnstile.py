@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
-HOLD_SECONDS = 180.0
+HOLD_SECONDS = 200.0
 
 
 class Turnstile:

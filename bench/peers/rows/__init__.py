@@ -15,13 +15,14 @@ from bench.peers.rows import (
 )
 from bench.peers.rows.row import Row
 
-_ONE_RECORD, _ONE_RECORD_SYNCED, *_END_TO_END = latency.ROWS
 ROWS: tuple[Row, ...] = (
-    _ONE_RECORD,
+    latency.ONE_RECORD,
+    latency.ONE_RECORD_AWAKE,
     *produce.ROWS,
-    _ONE_RECORD_SYNCED,
+    latency.ONE_RECORD_SYNCED,
+    latency.ONE_RECORD_SYNCED_AWAKE,
     *produce.SYNCED_ROWS,
-    *_END_TO_END,
+    *latency.END_TO_END,
     *history.ROWS,
     *width.ROWS,
     *growth.ROWS,

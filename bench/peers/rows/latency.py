@@ -9,6 +9,7 @@ from bench.peers.samples import Better, Metric, Values
 from bench.peers.servers.broker import Broker
 
 CACHED = "in the page cache of one broker"
+_AWAKE = ", cores kept awake"
 SYNCED = "on its disk (fsync or fdatasync before the answer)"
 
 
@@ -32,7 +33,7 @@ def one_record(broker: Broker, *, synced: bool) -> Values:
 
 def end_to_end(broker: Broker, *, rate: int) -> Values:
     topic = broker.make_topic("e2e")
-    seconds = 2 if broker.quick else 8
+    seconds = 2 if broker.quick else 5
     cpu = broker.cpu_s()
     took = native.rdload("e2e", broker.bootstrap, topic, rate * seconds, rate, 100, linger_ms=0, acks=1)
     cpu = broker.cpu_s() - cpu
@@ -45,10 +46,10 @@ def end_to_end(broker: Broker, *, rate: int) -> Values:
     }
 
 
-def _end_to_end_row(rate: int) -> Row:
+def _end_to_end_row(rate: int, *, awake: bool) -> Row:
     return Row(
-        name=f"e2e-{rate}",
-        title=f"producer to waiting consumer at {rate:,} records/s (librdkafka)",
+        name=f"e2e-{rate}" + "-awake" * awake,
+        title=f"producer to waiting consumer at {rate:,} records/s" + _AWAKE * awake + " (librdkafka)",
         guarantee=CACHED,
         metrics=(
             Metric("p50_us", "p50 µs", target=0.7),
@@ -57,6 +58,7 @@ def _end_to_end_row(rate: int) -> Row:
             Metric("cpu_us", "broker CPU µs per record"),
         ),
         measure=partial(end_to_end, rate=rate),
+        awake=awake,
     )
 
 
@@ -66,21 +68,20 @@ _ACKNOWLEDGED = (
     Metric("per_s", "requests/s", Better.HIGHER),
     Metric("cpu_us", "broker CPU µs per request"),
 )
-ROWS = (
-    Row(
-        name="one-record",
-        title="one record per request, one in flight, acks=all (C client)",
-        guarantee=CACHED,
+
+
+def _one_record_row(*, synced: bool = False, awake: bool = False) -> Row:
+    how = ", fsync first" * synced + _AWAKE * awake
+    return Row(
+        name="one-record" + "-fsync" * synced + "-awake" * awake,
+        title=f"one record per request, one in flight, acks=all{how} (C client)",
+        guarantee=SYNCED if synced else CACHED,
         metrics=_ACKNOWLEDGED,
-        measure=partial(one_record, synced=False),
-    ),
-    Row(
-        name="one-record-fsync",
-        title="one record per request, one in flight, acks=all, fsync first (C client)",
-        guarantee=SYNCED,
-        metrics=_ACKNOWLEDGED,
-        measure=partial(one_record, synced=True),
-    ),
-    _end_to_end_row(1_000),
-    _end_to_end_row(10_000),
-)
+        measure=partial(one_record, synced=synced),
+        awake=awake,
+    )
+
+
+ONE_RECORD, ONE_RECORD_AWAKE = _one_record_row(), _one_record_row(awake=True)
+ONE_RECORD_SYNCED, ONE_RECORD_SYNCED_AWAKE = _one_record_row(synced=True), _one_record_row(synced=True, awake=True)
+END_TO_END = tuple(_end_to_end_row(rate, awake=awake) for rate in (1_000, 10_000) for awake in (False, True))

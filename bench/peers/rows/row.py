@@ -26,4 +26,5 @@ class Row:
     settings_of: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # of one side's broker, by its name
     sides: tuple[str, ...] = PAIR
     rounds_most: int = 99  # a row that takes minutes is repeated less often
+    awake: bool = False  # cores are kept from sleeping meanwhile: see `bench.peers.awake`
     warm: bool = True  # one turn of each side before the first that counts: the JVM compiles, librdkafka's pages are in

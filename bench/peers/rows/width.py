@@ -17,7 +17,7 @@ def fan_out(broker: Broker) -> Values:
     request.write_bytes(raw.produce(topic, raw.batch(1, 100)))
     asking, offset_at, head = raw.waiting_fetch(topic)
     fetch.write_bytes(asking)
-    count = RATE * (2 if broker.quick else 8)
+    count = RATE * (2 if broker.quick else 5)
     cpu = broker.cpu_s()
     took = clients.run(
         "crowd", "fanout", broker.host, broker.port, request, fetch, offset_at, head, CONSUMERS, count, RATE
