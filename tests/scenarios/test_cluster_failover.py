@@ -128,6 +128,23 @@ def test_not_enough_replicas_and_enough_again(cluster: Cluster, topic: str) -> N
     load.check()
 
 
+def test_a_topic_is_made_while_a_broker_is_away(cluster: Cluster, topic: str) -> None:
+    """It gets its replicas all the same, and makes them when it is back."""
+    dead = cluster.nodes[-1]
+    cluster.kill(dead)
+    wait(lambda: dead not in [each.id for each in seen(cluster, 1).brokers], "it is missed")
+    create_topic(cluster, topic, partitions=3)
+    for number in range(3):
+        placed = partition(cluster, topic, number)
+        assert (set(placed.replicas), set(placed.in_sync)) == ({1, 2, 3}, {1, 2})
+    with Load(cluster.bootstrap_servers, topic, 3) as load:
+        load.await_more()
+        cluster.restart(dead)
+        wait(lambda: all(dead in partition(cluster, topic, n).in_sync for n in range(3)), "it is in sync")
+        load.await_more()
+    load.check()
+
+
 def test_a_majority_gone_and_back(cluster: Cluster, topic: str) -> None:
     """Two of three: what is left cannot know whether the others went on without it, and promises nothing."""
     create_topic(cluster, topic, min_insync_replicas="2")

@@ -4,10 +4,11 @@ Pure functions. Ids and dice are arguments; nothing is applied here.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from uuid import UUID
 
 from tidelog.cluster.image import TOPIC_RESOURCE, MetadataImage, TopicImage
+from tidelog.cluster.placement import Placed, checked_assignments, place_replicas
 from tidelog.cluster.records import (
     AnyRecord,
     ConfigRecord,
@@ -20,7 +21,6 @@ from tidelog.config import validate_topic_configs
 from tidelog.errors import (
     InvalidPartitions,
     InvalidReplicaAssignment,
-    InvalidReplicationFactor,
     InvalidRequest,
     InvalidTopic,
     PolicyViolation,
@@ -58,6 +58,7 @@ def create_topic(
     assignments: Mapping[int, Sequence[int]] | None = None,
     configs: Mapping[str, str] | None = None,
 ) -> list[AnyRecord]:
+    """`brokers`: those that may lead."""
     check_topic_name(name)
     if name in image.topics:
         raise TopicAlreadyExists(f"topic {name!r} already exists")
@@ -65,12 +66,12 @@ def create_topic(
     configs = configs or {}
     validate_topic_configs(configs)
     if assignments:
-        placed = _checked_assignments(assignments, brokers, first=0)
+        placed = checked_assignments(image, brokers, assignments, first=0)
     else:
         _check_partition_count(partitions)
-        placed = place_replicas(brokers, replication_factor, range(partitions))
+        placed = place_replicas(image, brokers, replication_factor, range(partitions))
     records: list[AnyRecord] = [TopicRecord(name, topic_id)]
-    records.extend(_partition_records(topic_id, placed))
+    records.extend(_partition_records(topic_id, placed, brokers))
     records.extend(ConfigRecord(TOPIC_RESOURCE, name, key, value) for key, value in configs.items())
     return records
 
@@ -93,10 +94,10 @@ def create_partitions(
     if assignments is not None:
         if len(assignments) != total - have:
             raise InvalidReplicaAssignment(f"{total - have} new partitions, but {len(assignments)} assignments")
-        placed = _checked_assignments(dict(enumerate(assignments, start=have)), brokers, first=have)
+        placed = checked_assignments(image, brokers, dict(enumerate(assignments, start=have)), first=have)
     else:
-        placed = place_replicas(brokers, len(topic.partitions[0].replicas), range(have, total))
-    return _partition_records(topic.topic_id, placed)
+        placed = place_replicas(image, brokers, len(topic.partitions[0].replicas), range(have, total))
+    return _partition_records(topic.topic_id, placed, brokers)
 
 
 def delete_topic(image: MetadataImage, name: str) -> list[AnyRecord]:
@@ -146,23 +147,6 @@ def known_topic(image: MetadataImage, name: str) -> TopicImage:
     return topic
 
 
-def place_replicas(
-    brokers: Sequence[int], replication_factor: int, partitions: Iterable[int]
-) -> dict[int, tuple[int, ...]]:
-    """Leaders go round the brokers; followers sit on the brokers after the leader."""
-    if replication_factor < 1:
-        raise InvalidReplicationFactor("replication factor must be at least 1")
-    if replication_factor > len(brokers):
-        raise InvalidReplicationFactor(
-            f"replication factor {replication_factor} is larger than the {len(brokers)} available brokers"
-        )
-    ring = sorted(brokers)
-    return {
-        partition: tuple(ring[(partition + i) % len(ring)] for i in range(replication_factor))
-        for partition in partitions
-    }
-
-
 def _check_partition_count(count: int) -> None:
     if count < 1:
         raise InvalidPartitions("a topic needs at least one partition")
@@ -180,26 +164,9 @@ def _refuse_colliding_name(image: MetadataImage, name: str) -> None:
             raise InvalidTopic(f"topic {name!r} collides with {other!r}: '.' and '_' count as the same")
 
 
-def _checked_assignments(
-    assignments: Mapping[int, Sequence[int]], brokers: Sequence[int], *, first: int
-) -> dict[int, tuple[int, ...]]:
-    expected = range(first, first + len(assignments))
-    if sorted(assignments) != list(expected):
-        raise InvalidReplicaAssignment(f"partitions {sorted(assignments)} are not consecutive from {first}")
-    factor = len(assignments[first])
-    for partition, replicas in assignments.items():
-        if not replicas or len(set(replicas)) != len(replicas) or len(replicas) != factor:
-            raise InvalidReplicaAssignment(
-                f"partition {partition}: replicas {list(replicas)} are empty, doubled or uneven"
-            )
-        unknown = sorted(set(replicas) - set(brokers))
-        if unknown:
-            raise InvalidReplicaAssignment(f"partition {partition}: no broker {unknown}")
-    return {partition: tuple(assignments[partition]) for partition in expected}
-
-
-def _partition_records(topic_id: UUID, placed: Mapping[int, tuple[int, ...]]) -> list[AnyRecord]:
-    return [
-        PartitionRecord(topic_id, partition, replicas[0], 0, replicas, replicas)
-        for partition, replicas in placed.items()
-    ]
+def _partition_records(topic_id: UUID, placed: Placed, up: Sequence[int]) -> list[AnyRecord]:
+    records: list[AnyRecord] = []
+    for partition, replicas in placed.items():
+        isr = tuple(node for node in replicas if node in up)
+        records.append(PartitionRecord(topic_id, partition, isr[0], 0, replicas, isr))
+    return records

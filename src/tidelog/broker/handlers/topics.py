@@ -54,8 +54,8 @@ class TopicsHandler:
         ]
 
     def _brokers(self, image: MetadataImage) -> list[int]:
-        """Those that may be given partitions."""
-        return image.available or [self._node_id]
+        """Those that may lead. A broker alone is not registered."""
+        return image.available if image.brokers else [self._node_id]
 
     # -- create -----------------------------------------------------------------------------------------------------
 
