@@ -35,6 +35,9 @@ def main() -> int:
         _measure(console, store, rows, options)
     for path in report.write(store, ROWS, options.results, store.path.stem):
         console.print(f"[dim]{path}[/dim]")
+    if options.publish:
+        for path in report.publish(store, ROWS, options.publish):
+            console.print(f"[dim]{path}[/dim]")
     console.print(report.markdown(store, rows), markup=False)
     return 0
 
@@ -47,6 +50,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--again", action="store_true", help="forget what was measured of these rows")
     parser.add_argument("--list", action="store_true", help="name the rows and end")
     parser.add_argument("--report", action="store_true", help="table and charts of what was measured; run nothing")
+    parser.add_argument("--publish", type=Path, metavar="PAGE", help="put the table between the marks of this page")
     parser.add_argument("--dir", type=Path, help="where brokers keep their data: the disk that is measured")
     parser.add_argument("--results", type=Path, default=_RESULTS, help="where results are kept (bench/results)")
     parser.add_argument("--lock", type=Path, help="a file that is locked for each round, to take turns with others")

@@ -7,6 +7,8 @@ from bench.peers import charts, table
 from bench.peers.rows.row import Row
 from bench.peers.store import Store
 
+BEGIN, END = "<!-- peers -->", "<!-- end of peers -->"
+
 
 def markdown(store: Store, rows: Sequence[Row]) -> str:
     machine = store.machine
@@ -21,6 +23,21 @@ def markdown(store: Store, rows: Sequence[Row]) -> str:
         table.among_peers(rows, store.rows, store.versions),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def publish(store: Store, rows: Sequence[Row], page: Path) -> list[Path]:
+    """Puts the table between the marks of a page, and the charts beside it."""
+    before, begin, rest = page.read_text().partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"{page} has no {BEGIN} … {END}")
+    page.write_text(f"{before}{BEGIN}\n\n{markdown(store, rows)}\n{END}{after}")
+    written = [page]
+    for name, picture in charts.all_charts(rows, store.rows).items():
+        path = page.with_name(f"peers-{name}.svg")
+        path.write_text(picture)
+        written.append(path)
+    return written
 
 
 def write(store: Store, rows: Sequence[Row], directory: Path, stem: str) -> list[Path]:

@@ -5,7 +5,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from bench.peers import charts, raw, table
+from bench.peers import charts, raw, report, table
 from bench.peers.rows import ROWS
 from bench.peers.rows.row import Row
 from bench.peers.samples import Better, Metric, RowResult, Sample, Values, missing_turns, summarize
@@ -160,3 +160,26 @@ def test_numbers_in_raw_requests_are_where_they_are_said_to_be() -> None:
     fetch, offset_at, head = raw.waiting_fetch("topic")
     assert fetch[offset_at - 4 : offset_at] != fetch[offset_at : offset_at + 4]
     assert head > len("topic")
+
+
+def test_a_page_gets_the_table_between_its_marks_and_the_chart_beside_it(tmp_path: Path, result: RowResult) -> None:
+    store, page = Store(tmp_path / "peers.json"), tmp_path / "page.md"
+    store.rows["row"] = result
+    page.write_text(f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n")
+    assert report.publish(store, [ROW], page) == [page, tmp_path / "peers-ratios.svg"]
+    text = page.read_text()
+    assert text.startswith("before\n")
+    assert text.endswith(f"{report.END}\nafter\n")
+    assert "2.00×" in text
+    assert "old" not in text
+    page.write_text("no marks")
+    with pytest.raises(ValueError, match="has no"):
+        report.publish(store, [ROW], page)
+
+
+def test_a_run_is_written_next_to_its_samples(tmp_path: Path, result: RowResult) -> None:
+    store = Store(tmp_path / "peers.json")
+    store.rows["row"] = result
+    table_page, chart = report.write(store, [ROW], tmp_path, "peers")
+    assert "met" in table_page.read_text()
+    assert chart.read_text().startswith("<svg")

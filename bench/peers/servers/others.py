@@ -2,6 +2,7 @@
 
 import os
 import socket
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -75,16 +76,20 @@ class RabbitMq(_Packaged):
         self.title = f"RabbitMQ {kind}s over AMQP" if kind == "stream" else f"RabbitMQ {kind} queues"
 
     def _node(self, home: Path, root: Path, port: int, settings: Mapping[str, str]) -> Node:
-        distribution = free_ports(1)[0]
         (home / "rabbitmq.conf").write_text(
             f"listeners.tcp.default = {HOST}:{port}\nlog.console = true\nlog.console.level = warning\n"
         )
         (home / "enabled_plugins").write_text("[].\n")
+        (home / "bin").mkdir(exist_ok=True)
+        erl = home / "bin" / "erl"
+        erl.write_text(_ERL.format(root=f"{root}/usr/lib/erlang"))
+        erl.chmod(0o755)
+        erts = next(root.glob("usr/lib/erlang/erts-*/bin"))
+        names_port = str(free_ports(1)[0])
         server = next(root.glob("usr/lib/rabbitmq/lib/rabbitmq_server-*"))
         environment = {
             **debian.environment(root),
-            "ERL_ROOTDIR": f"{root}/usr/lib/erlang",
-            "PATH": f"{root}/usr/lib/erlang/bin:{os.environ['PATH']}",
+            "PATH": f"{home}/bin:{erts}:{os.environ['PATH']}",
             "HOME": str(home),  # where Erlang keeps its cookie
             "RABBITMQ_HOME": str(server),
             "RABBITMQ_CONF_ENV_FILE": str(home / "none.conf"),
@@ -94,25 +99,24 @@ class RabbitMq(_Packaged):
             "RABBITMQ_LOG_BASE": str(home / "log"),
             "RABBITMQ_PID_FILE": str(home / "pid"),
             "RABBITMQ_NODENAME": f"bench{port}@localhost",
-            "RABBITMQ_DIST_PORT": str(distribution),
-            "ERL_EPMD_PORT": str(free_ports(1)[0]),
+            "RABBITMQ_DIST_PORT": str(free_ports(1)[0]),
+            "ERL_EPMD_PORT": names_port,
         }
-        command = [str(server / "sbin" / "rabbitmq-server")]
         return Node(
-            command=command, log=home / "server.log", data_dir=home / "data", port=port, environment=environment
+            command=[str(server / "sbin" / "rabbitmq-server")],
+            log=home / "server.log",
+            data_dir=home / "data",
+            port=port,
+            environment=environment,
+            farewell=[str(erts / "epmd"), "-port", names_port, "-kill"],  # Erlang leaves its name server behind
         )
 
 
-_ACTIVEMQ_XML = """<beans xmlns="http://www.springframework.org/schema/beans"
- xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance"
- xsi:schemaLocation="http://www.springframework.org/schema/beans http://www.springframework.org/schema/beans/spring-beans.xsd
- http://activemq.apache.org/schema/core http://activemq.apache.org/schema/core/activemq-core.xsd">
- <broker xmlns="http://activemq.apache.org/schema/core" brokerName="bench" dataDirectory="{data}" useJmx="false"
-  schedulePeriodForDestinationPurge="0">
-  <persistenceAdapter><kahaDB directory="{data}/kahadb" journalDiskSyncStrategy="{sync}"/></persistenceAdapter>
-  <transportConnectors><transportConnector name="stomp" uri="stomp+nio://{host}:{port}"/></transportConnectors>
- </broker>
-</beans>
+# Debian's own `erl` insists on /usr/lib/erlang.
+_ERL = """#!/bin/sh
+export ROOTDIR={root} EMU=beam PROGNAME=erl
+export BINDIR=$(echo $ROOTDIR/erts-*/bin)
+exec "$BINDIR/erlexec" ${{1+"$@"}}
 """
 
 
@@ -120,12 +124,12 @@ class ActiveMq(_Packaged):
     side, title, package = "activemq", "ActiveMQ", "activemq"
 
     def _node(self, home: Path, root: Path, port: int, settings: Mapping[str, str]) -> Node:
-        sync = settings.get("journalDiskSyncStrategy", "never")
-        config = home / "activemq.xml"
-        config.write_text(_ACTIVEMQ_XML.format(data=home / "data", host=HOST, port=port, sync=sync))
+        classpath = f"{root}/usr/share/activemq/lib/*:{root}/usr/share/activemq/lib/optional/*"
+        if not (root / "ActiveMqBroker.class").exists():
+            source = Path(__file__).parents[1] / "native" / "ActiveMqBroker.java"
+            subprocess.run(["javac", "-cp", classpath, "-d", str(root), str(source)], check=True)
         command = [
-            "java", "-Xms1G", "-Xmx1G", f"-Dactivemq.home={root}/usr/share/activemq", f"-Dactivemq.base={home}",
-            f"-Dactivemq.data={home}/data", "-cp", f"{root}/usr/share/activemq/lib/*:{root}/usr/share/java/*",
-            "org.apache.activemq.console.Main", "start", f"xbean:file:{config}",
+            "java", "-Xms1G", "-Xmx1G", "-cp", f"{root}:{classpath}", "ActiveMqBroker",
+            f"stomp+nio://{HOST}:{port}", str(home / "data"), settings.get("journalDiskSyncStrategy", "never"),
         ]  # fmt: skip
         return Node(command=command, log=home / "server.log", data_dir=home / "data", port=port)
