@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
-HOLD_SECONDS = 200.0
+HOLD_SECONDS = 40.0
 
 
 class Turnstile:
@@ -38,6 +38,9 @@ class Turnstile:
         self._file, self._since = file, time.monotonic()
 
     def leave(self) -> None:
-        if self._file is not None:
-            self._file.close()  # which unlocks it
-            self._file = None
+        if self._file is None:
+            return
+        self._file.close()  # which unlocks it
+        self._file = None
+        # The lock has no queue: whoever takes it again at once starves those who wait.
+        time.sleep(2 * (time.monotonic() - self._since))
