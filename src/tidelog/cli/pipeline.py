@@ -3,18 +3,22 @@
 import typer
 
 from tidelog.cli.pipeline_audit import audit
+from tidelog.cli.pipeline_streams import aggregate, dedup, join
 from tidelog.cli.pipeline_tables import archive, view
 from tidelog.cli.pipeline_topics import replay, route
 from tidelog.cli.pipeline_watch import list_, status, stop
 
 app = typer.Typer(
-    help="Pipelines on Spark: archive, view, replay and route topics, exactly once.", no_args_is_help=True
+    help="Pipelines on Spark: topics become tables, views and other topics, exactly once.", no_args_is_help=True
 )
 
 app.command()(archive)
 app.command()(view)
 app.command()(replay)
 app.command()(route)
+app.command()(dedup)
+app.command()(aggregate)
+app.command()(join)
 app.command()(audit)
 app.command("list")(list_)
 app.command()(status)

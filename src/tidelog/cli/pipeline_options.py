@@ -1,5 +1,6 @@
 """Options and arguments that pipelines share, and what is common to running them."""
 
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
@@ -58,6 +59,11 @@ class Value(StrEnum):
     JSON = "json"
 
 
+FormatOption: TypeAlias = Annotated[Format, typer.Option("--format", help="Files for any reader, or a Delta table.")]
+DeadLetterOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--dead-letter", metavar="TOPIC", help="Where records go that cannot be used. They are counted."),
+]
 ValueOption: TypeAlias = Annotated[
     Value, typer.Option("--value", help="What values are: bytes, text, or JSON whose fields become columns.")
 ]
@@ -68,21 +74,36 @@ SchemaOption: TypeAlias = Annotated[
 
 
 def run(
-    make: Any, kind: str, topic: str, to: str, bootstrap: str, *, name: str | None, conf: list[str] | None, **more: Any
+    make: Any,
+    kind: str,
+    topic: str | Sequence[str],
+    to: str,
+    bootstrap: str,
+    *,
+    name: str | None,
+    conf: list[str] | None,
+    **more: Any,
 ) -> None:
     from tidelog.cli.pipeline_run import run_pipeline
 
-    settings = parse_assignments(conf or ())
+    topics = [topic] if isinstance(topic, str) else list(topic)
     run_pipeline(
         make,
-        name=name or f"{kind}-{topic}",
+        name=name or "-".join([kind, *topics]),
         kind=kind,
-        topics=[topic],
+        topics=topics,
         to=to,
         bootstrap=bootstrap,
-        conf=settings,
+        conf=parse_assignments(conf or ()),
         **more,
     )
+
+
+def checkpoint_of(name: str) -> Path:
+    """Where a pipeline that writes to a topic keeps its position, unless it is told."""
+    from tidelog.spark.pipelines.registry import safe_name, state_dir
+
+    return state_dir() / "checkpoints" / safe_name(name)
 
 
 def parse_start(text: str) -> tuple[str, int | None]:

@@ -1,8 +1,9 @@
 """Runs a pipeline in the terminal: a Spark session, a line that says how it goes, and what it comes to."""
 
+import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from tidelog.cli.output import count, print_json
 from tidelog.cli.problems import Problem
 
 if TYPE_CHECKING:
+    from tidelog.cli.pipeline_results import Results
     from tidelog.spark.pipelines.running import Ended, Progress
 
 
@@ -27,22 +29,31 @@ def run_pipeline(
     master: str | None,
     conf: dict[str, str],
     output: Output,
+    targets: Mapping[str, Sequence[str]] | None = None,
+    results: "Results | None" = None,
 ) -> None:
-    """`make` is given the session and returns the query, ready to start."""
+    """`make` is given the session and returns the query or queries, ready to start.
+
+    `targets` are topics to be written, by the cluster that must have them; `results` is what goes to the terminal.
+    """
     _need_spark()
-    _need_topics(bootstrap, topics)
+    if topics:
+        _need_topics(bootstrap, topics)
+    for servers, wanted in (targets or {}).items():
+        _need_topics(servers, list(wanted), "`tidelog topic create` makes it")
     from pyspark.errors import PySparkException
 
     from tidelog.spark.bounds import InvalidOption
     from tidelog.spark.pipelines import registry
     from tidelog.spark.pipelines.commits import AlreadyOwned
+    from tidelog.spark.pipelines.own import Failed
     from tidelog.spark.pipelines.running import run, stopped_by_signals
 
     try:
         mine = registry.Registration(name, kind, topics, to)
     except registry.AlreadyRuns as problem:
         raise Problem(str(problem), f"`tidelog pipeline status {name}` shows how it is doing") from None
-    view = View(name, output)
+    view = View(name, output, results)
     with stopped_by_signals() as asked:
         try:
             view.note("starting Spark …")
@@ -54,14 +65,17 @@ def run_pipeline(
                 view.show(progress)
 
             ended = run(writer, once=once, every=every, on_progress=on_progress, stop=asked)
-        except InvalidOption as problem:
+        except (InvalidOption, Failed) as problem:
+            view.close()
             mine.ended(registry.FAILED, str(problem))
             raise Problem(str(problem)) from None
         except (PySparkException, AlreadyOwned) as failure:
+            view.close()
             reason = why(failure)
             mine.ended(registry.FAILED, reason)
             raise Problem(reason, "it goes on where it stopped when you start it again") from failure
         except BaseException as failure:
+            view.close()
             mine.ended(registry.FAILED, repr(failure))
             raise
         mine.ended(registry.STOPPED if ended.stopped else registry.ENDED)
@@ -81,8 +95,8 @@ def why(failure: BaseException) -> str:
 class View:
     """One line for people, rewritten for every batch; one JSON object a batch for programs."""
 
-    def __init__(self, name: str, output: Output) -> None:
-        self._name, self._output = name, output
+    def __init__(self, name: str, output: Output, results: "Results | None" = None) -> None:
+        self._name, self._output, self._results = name, output, results
         self._live: Any = None
         self._lock = threading.Lock()
         if output is Output.TEXT and sys.stderr.isatty():
@@ -101,20 +115,41 @@ class View:
             print_json({"pipeline": self._name, **asdict(progress)})
             sys.stdout.flush()
         elif self._live is not None:
-            self._live.update(
+            line = (
                 f"[bold]{self._name}[/]  batch {progress.batch}  {progress.rows:,} rows  "
                 f"{progress.rows_per_s:,.0f} rows/s  lag {progress.lag:,}  batch {progress.batch_ms / 1000:.1f} s"
+                f"{_lost(progress, '  ')}"
             )
+            self._live.update(line if self._results is None else _stacked(self._results.table(), line))
 
-    def end(self, ended: "Ended") -> None:
+    def close(self) -> None:
         if self._live is not None:
             self._live.stop()
+            self._live = None
+
+    def end(self, ended: "Ended") -> None:
+        self.close()
+        if self._results is not None:
+            self._results.end()
         if self._output is Output.JSON:
             print_json({"pipeline": self._name, **asdict(ended)})
             return
         how = "stopped" if ended.stopped else "done"
         rows, batches = count(ended.rows, "row"), "batch" if ended.batches == 1 else "batches"
-        print(f"{self._name}: {how}, {rows} in {ended.batches:,} {batches}, {ended.seconds:.1f} s")
+        lost = _lost(ended, ", ")
+        print(f"{self._name}: {how}, {rows} in {ended.batches:,} {batches}{lost}, {ended.seconds:.1f} s")
+
+
+def _lost(counts: "Progress | Ended", between: str) -> str:
+    """Said only when there are any."""
+    letters = between + count(counts.dead_letters, "dead letter") if counts.dead_letters else ""
+    return letters + (f"{between}{counts.late:,} late" if counts.late else "")
+
+
+def _stacked(*parts: Any) -> Any:
+    from rich.console import Group
+
+    return Group(*parts)
 
 
 def _need_spark() -> None:
@@ -124,7 +159,9 @@ def _need_spark() -> None:
         raise Problem("pipelines run on Spark, which is not installed", "pip install 'tidelog[spark]'") from None
 
 
-def _need_topics(bootstrap: str, topics: list[str]) -> None:
+def _need_topics(
+    bootstrap: str, topics: list[str], next_step: str = "`tidelog topic list` shows the topics there are"
+) -> None:
     """Said in a second, not after Spark has started."""
     from tidelog.client.cluster import Cluster, NoBroker
 
@@ -135,7 +172,7 @@ def _need_topics(bootstrap: str, topics: list[str]) -> None:
         raise Problem(f"no broker answers: {problem}", "is it running? `tidelog serve` starts one") from None
     missing = [topic for topic in topics if topic not in found]
     if missing:
-        raise Problem(f"topic {', '.join(missing)} does not exist", "`tidelog topic list` shows the topics there are")
+        raise Problem(f"topic {', '.join(missing)} does not exist", next_step)
 
 
 def _session(name: str, master: str | None, conf: dict[str, str]) -> Any:
@@ -143,6 +180,9 @@ def _session(name: str, master: str | None, conf: dict[str, str]) -> Any:
 
     # What goes wrong is told here, in a sentence; --conf spark.log.level=WARN brings Spark's own account back.
     quiet = {"spark.ui.enabled": "false", "spark.log.level": "OFF"}
+    if (master or os.environ.get("SPARK_MASTER") or "local").startswith("local"):
+        # Each part of the state is a store of its own; Spark's 200 are for a cluster.
+        quiet["spark.sql.shuffle.partitions"] = str(max(2, os.cpu_count() or 2))
     spark = session(f"tidelog {name}", master, **(quiet | conf))
     spark.sparkContext.setLogLevel(conf.get("spark.log.level", "OFF"))
     return spark

@@ -9,8 +9,10 @@ from tidelog.cli.options import DEFAULT_BOOTSTRAP, BootstrapOption, Output, Outp
 from tidelog.cli.pipeline_options import (
     BatchOption,
     ConfOption,
+    DeadLetterOption,
     EveryOption,
     Format,
+    FormatOption,
     FromOption,
     GroupOption,
     MasterOption,
@@ -29,15 +31,14 @@ def archive(
     topic: TopicArgument,
     *,
     to: Annotated[Path, typer.Option("--to", metavar="DIR", help="The directory of the archive.")],
-    format_: Annotated[
-        Format, typer.Option("--format", help="Files for any reader, or a Delta table.")
-    ] = Format.PARQUET,
+    format_: FormatOption = Format.PARQUET,
     value: ValueOption = Value.STRING,
     schema: SchemaOption = None,
     event_time: Annotated[
         str | None,
         typer.Option("--event-time", metavar="FIELD", help="The JSON field whose day divides; else the record's time."),
     ] = None,
+    dead_letter: DeadLetterOption = None,
     target_file_mb: Annotated[float, typer.Option("--target-file-mb", min=0.01, help="Files grow up to this.")] = 128,
     from_: FromOption = "earliest",
     batch_records: BatchOption = 5_000_000,
@@ -54,8 +55,9 @@ def archive(
     starting, timestamp = parse_start(from_)
 
     def make(spark: Any) -> Any:
-        from tidelog.spark.pipelines.archive import Archive
+        from tidelog.spark.pipelines.archive import Archive, archive_dead_letters
         from tidelog.spark.pipelines.archive import archive as build
+        from tidelog.spark.pipelines.running import Queries
 
         wanted = Archive(
             topic=topic,
@@ -71,7 +73,8 @@ def archive(
             offsets_per_trigger=batch_records,
             group=group,
         )
-        return build(spark, wanted)
+        main = build(spark, wanted)
+        return Queries(main, [archive_dead_letters(spark, wanted, dead_letter)] if dead_letter else [])
 
     # A file per batch and day: without an interval a quiet topic would become thousands of tiny ones.
     interval = every or (None if once else "1 minute")
@@ -87,6 +90,7 @@ def archive(
         master=master,
         conf=conf,
         output=output,
+        targets={bootstrap: [dead_letter]} if dead_letter else None,
     )
 
 

@@ -21,6 +21,7 @@ from tidelog.cli.pipeline_options import (
     TopicArgument,
     Value,
     ValueOption,
+    checkpoint_of,
     parse_start,
     parse_when,
     run,
@@ -139,14 +140,13 @@ def _route(
     batch_records: int,
     group: str | None,
 ) -> Any:
-    from tidelog.spark.pipelines.registry import safe_name, state_dir
     from tidelog.spark.pipelines.topics import Route
 
     return Route(
         topic=topic,
         bootstrap_servers=bootstrap,
         bootstrap_servers_to=to_bootstrap,
-        checkpoint=checkpoint or state_dir() / "checkpoints" / safe_name(name),
+        checkpoint=checkpoint or checkpoint_of(name),
         starting=start[0],
         starting_timestamp=start[1],
         offsets_per_trigger=batch_records,

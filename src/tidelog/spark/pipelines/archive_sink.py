@@ -22,11 +22,10 @@ from pyspark.sql.types import StructType
 
 from tidelog.spark.bounds import InvalidOption
 from tidelog.spark.pipelines.commits import FileCommits
-from tidelog.spark.pipelines.files import DAY, DataFile, DayFiles
+from tidelog.spark.pipelines.files import DAY, FORMATS, DataFile, DayFiles
 from tidelog.spark.sink.writer import task_place
 
 NAME: Final = "tidelog_archive"
-FORMATS: Final = ("parquet", "delta")
 
 
 class ArchiveDataSource(DataSource):

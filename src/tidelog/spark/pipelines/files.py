@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+FORMATS: Final = ("parquet", "delta")
 DAY: Final = "date"
 """The column by which an archive is divided: it is part of a file's path, as Hive has it, and not of its content."""
 NO_DAY: Final = "__HIVE_DEFAULT_PARTITION__"

@@ -1,25 +1,42 @@
 """Starts a pipeline's query, tells how it goes, and ends it when asked or when there is nothing left."""
 
+import json
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from tidelog.spark.pipelines.fields import DEAD_LETTERS, OBSERVED
 from tidelog.spark.positions import lag
 
 _LOOK_S: Final = 0.25
 
 
+Query = DataStreamWriter | StreamingQuery
+
+
+@dataclass(frozen=True, slots=True)
+class Queries:
+    """What a pipeline is made of: queries whose rows it counts, ready to start or started, and those that only
+    accompany them."""
+
+    main: Query | Mapping[str, Query]
+    beside: Sequence[DataStreamWriter] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Of one micro-batch; `rows` is of all batches of this run."""
+    """Of one micro-batch; `rows`, `dead_letters` and `late` are of all batches of this run.
+
+    Dead letters are records that the pipeline could not use, late those that came behind the watermark, as Spark counts
+    them: after it has summed what it can."""
 
     batch: int
     batch_rows: int
@@ -27,6 +44,9 @@ class Progress:
     rows_per_s: float
     lag: int
     batch_ms: int
+    dead_letters: int = 0
+    late: int = 0
+    query: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +55,12 @@ class Ended:
     rows: int
     seconds: float
     stopped: bool
+    dead_letters: int = 0
+    late: int = 0
 
 
 def run(
-    writer: DataStreamWriter,
+    work: Query | Queries,
     *,
     once: bool,
     every: str | None = None,
@@ -50,62 +72,110 @@ def run(
     `every` is Spark's way of saying an interval: a batch is begun that often.
     """
     asked = stop or threading.Event()
-    if once:
-        writer = writer.trigger(availableNow=True)
-    elif every is not None:
-        writer = writer.trigger(processingTime=every)
+    queries = work if isinstance(work, Queries) else Queries(work)
+    named = queries.main if isinstance(queries.main, Mapping) else {"": queries.main}
     started = time.monotonic()
-    query = writer.start()
     told = _Told(on_progress)
+    running: list[StreamingQuery] = []
     try:
-        while query.isActive and not asked.is_set():
-            told.look(query)
+        for name, query in named.items():
+            running.append(_start(query, once, every))
+            told.watch(running[-1], name)
+        running += [_start(query, once, every) for query in queries.beside]
+        while any(each.isActive for each in running) and not asked.is_set() and not _failed(running):
+            told.look()
             asked.wait(_LOOK_S)
     finally:
-        if query.isActive:
-            query.stop()
-    told.look(query)
-    failure = query.exception()
+        for each in running:
+            if each.isActive:
+                each.stop()
+    told.look()
+    failure = _failed(running)
     if failure is not None and not asked.is_set():
         raise failure
-    return Ended(told.batches, told.rows, time.monotonic() - started, asked.is_set())
+    seconds = time.monotonic() - started
+    return Ended(told.batches, told.rows, seconds, asked.is_set(), told.dead_letters, told.late)
 
 
+def _start(query: Query, once: bool, every: str | None) -> StreamingQuery:
+    if isinstance(query, StreamingQuery):
+        return query
+    if once:
+        query = query.trigger(availableNow=True)
+    elif every is not None:
+        query = query.trigger(processingTime=every)
+    return query.start()
+
+
+def _failed(queries: Sequence[StreamingQuery]) -> StreamingQueryException | None:
+    return next((failure for each in queries if (failure := each.exception()) is not None), None)
+
+
+@dataclass(slots=True)
+class _Watched:
+    query: StreamingQuery
+    name: str
+    seen: str = ""
+    lag: int = 0
+
+
+@dataclass(slots=True)
 class _Told:
     """Passes on every batch's progress once."""
 
-    def __init__(self, on_progress: Callable[[Progress], None]) -> None:
-        self._on_progress = on_progress
-        self._last = -1
-        self.batches = self.rows = 0
+    on_progress: Callable[[Progress], None]
+    watched: list[_Watched] = field(default_factory=list)
+    batches: int = 0
+    rows: int = 0
+    dead_letters: int = 0
+    late: int = 0
 
-    def look(self, query: StreamingQuery) -> None:
-        for each in query.recentProgress:
-            if each["batchId"] <= self._last:
-                continue
-            self._last = each["batchId"]
-            if not each["numInputRows"]:
-                continue
-            self.batches += 1
-            self.rows += each["numInputRows"]
-            self._on_progress(self._progress(each))
+    def watch(self, query: StreamingQuery, name: str) -> None:
+        self.watched.append(_Watched(query, name))
 
-    def _progress(self, each: Any) -> Progress:
+    def look(self) -> None:
+        for watched in self.watched:
+            for each in watched.query.recentProgress:
+                if each["timestamp"] > watched.seen:
+                    watched.seen = each["timestamp"]
+                    self._count(watched, each)
+
+    def _count(self, watched: _Watched, each: Any) -> None:
+        # Late rows are also counted by batches without input, which only move the watermark.
+        self.late += sum(state["numRowsDroppedByWatermark"] for state in each["stateOperators"])
+        if not each["numInputRows"]:
+            return
+        self.batches += 1
+        self.rows += each["numInputRows"]
+        self.dead_letters += _rejected(each["observedMetrics"])
+        watched.lag = sum(_lag(source) for source in each["sources"])
         duration = each["durationMs"].get("triggerExecution", 0)
-        return Progress(
+        progress = Progress(
             batch=each["batchId"],
             batch_rows=each["numInputRows"],
             rows=self.rows,
             rows_per_s=each["numInputRows"] / (duration / 1000) if duration else 0.0,
-            lag=sum(lag(_json(source["endOffset"]), _json(source["latestOffset"])) for source in each["sources"]),
+            lag=sum(known.lag for known in self.watched),
             batch_ms=duration,
+            dead_letters=self.dead_letters,
+            late=self.late,
+            query=watched.name or None,
         )
+        self.on_progress(progress)
 
 
-def _json(text: Any) -> Any:
-    import json
+def _rejected(observed: Any) -> int:
+    """What `fields.useful` counts."""
+    rows = [row.asDict() for name, row in (observed or {}).items() if name.startswith(OBSERVED)]
+    return sum(row.get(DEAD_LETTERS) or 0 for row in rows)
 
-    return json.loads(text) if isinstance(text, str) else text
+
+def _lag(source: Any) -> int:
+    try:
+        end, latest = (json.loads(source[name] or "{}") for name in ("endOffset", "latestOffset"))
+        return lag(end, latest)
+    except (ValueError, TypeError, AttributeError):
+        return 0  # a source that is not ours
 
 
 @contextmanager
@@ -118,6 +188,3 @@ def stopped_by_signals() -> Any:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-__all__ = ["Ended", "Progress", "StreamingQueryException", "run", "stopped_by_signals"]

@@ -3,18 +3,16 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tidelog.spark.bounds import InvalidOption
+from tidelog.spark.pipelines.dead_letters import provenance, with_headers
+from tidelog.spark.pipelines.reading import read, sample_options
+from tidelog.spark.pipelines.targets import to_topic
 from tidelog.spark.pipelines.values import UNPARSED, Values, columns, infer_schema, schema_from
-
-PROVENANCE: Final = ("topic", "partition", "offset", "timestamp")
-"""Headers `tidelog.source.*` of a replayed record: where it was first."""
-_HEADERS: Final = "array<struct<key:string,value:binary>>"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,11 +37,10 @@ def replay(
     """Records as they were, with headers that say where they come from; none of `until_timestamp` or younger."""
     if to == wanted.topic and wanted.bootstrap_servers_to is None:
         raise InvalidOption(f"{to} would be replayed into itself, without end")
-    rows = _read(spark, wanted)
+    rows = read(spark, wanted, wanted.topic)
     if until_timestamp is not None:
         rows = rows.where(F.col("timestamp") < F.timestamp_millis(F.lit(until_timestamp)))
-    kept = F.coalesce(F.col("headers"), F.array().cast(_HEADERS))
-    chosen = [F.col("key"), F.col("value"), F.concat(kept, _provenance()).alias("headers")]
+    chosen = [F.col("key"), F.col("value"), with_headers(*provenance()).alias("headers")]
     if keep_time:
         chosen.append(F.col("timestamp"))
     return _write(rows.select(*chosen), wanted, f"replay {wanted.topic}", to)
@@ -66,7 +63,7 @@ def route(
         raise InvalidOption("no rule is given")
     if wanted.topic in (*rules, otherwise) and wanted.bootstrap_servers_to is None:
         raise InvalidOption(f"{wanted.topic} cannot be routed into itself")
-    rows = _read(spark, wanted)
+    rows = read(spark, wanted, wanted.topic)
     seen = _fields(spark, rows, wanted, value, schema)
     target: Column | None = None
     for topic, condition in rules.items():
@@ -85,9 +82,7 @@ def _fields(spark: SparkSession, rows: DataFrame, wanted: Route, value: str, sch
     record = F.struct("key", "value", "headers", "timestamp").alias("_record")
     if value != "json":
         return rows.select(record, *(F.col(name).cast("string").alias(name) for name in ("key", "value")), *_log(rows))
-    source = _source(wanted) | {"startingOffsets": "earliest"}
-    for name in ("startingTimestamp", "startingOffsetsByTimestampStrategy", "maxOffsetsPerTrigger", "includeHeaders"):
-        source.pop(name, None)
+    source = sample_options(wanted, wanted.topic)
     given = schema_from(schema) if schema is not None else infer_schema(spark, source)
     with_record = rows.withColumn("_record", F.struct("key", "value", "headers", "timestamp"))
     parsed = columns(with_record, Values("json", given)).withColumnRenamed("__record", "_record")
@@ -102,42 +97,12 @@ def _log(rows: DataFrame) -> list[Column]:
     return [F.col(name) for name in rows.columns if name not in ("key", "value", "topic")]
 
 
-def _provenance() -> Column:
-    def header(name: str) -> Column:
-        content = F.unix_millis(F.col("timestamp")) if name == "timestamp" else F.col(name)
-        return F.struct(
-            F.lit(f"tidelog.source.{name}").alias("key"), content.cast("string").cast("binary").alias("value")
-        )
-
-    return F.array(*(header(name) for name in PROVENANCE)).cast(_HEADERS)
-
-
-def _read(spark: SparkSession, wanted: Route) -> DataFrame:
-    return spark.readStream.format("tidelog").options(**_source(wanted)).load()
-
-
-def _source(wanted: Route) -> dict[str, str]:
-    options = {
-        "kafka.bootstrap.servers": wanted.bootstrap_servers,
-        "subscribe": wanted.topic,
-        "kafka.isolation.level": wanted.isolation,
-        "includeHeaders": "true",
-        "maxOffsetsPerTrigger": str(wanted.offsets_per_trigger),
-    }
-    if wanted.starting_timestamp is not None:
-        options["startingTimestamp"] = str(wanted.starting_timestamp)
-        options["startingOffsetsByTimestampStrategy"] = "latest"
-    else:
-        options["startingOffsets"] = wanted.starting
-    if wanted.group:
-        options["kafka.group.id"] = wanted.group
-    return options
-
-
 def _write(frame: DataFrame, wanted: Route, name: str, to: str | None) -> DataStreamWriter:
-    writer = frame.writeStream.format("tidelog").queryName(name)
-    writer = writer.option("kafka.bootstrap.servers", wanted.bootstrap_servers_to or wanted.bootstrap_servers)
-    writer = writer.option("kafka.compression.type", wanted.compression)
-    if to is not None:
-        writer = writer.option("topic", to)
-    return writer.option("checkpointLocation", str(wanted.checkpoint.absolute()))
+    return to_topic(
+        frame,
+        to,
+        bootstrap_servers=wanted.bootstrap_servers_to or wanted.bootstrap_servers,
+        checkpoint=wanted.checkpoint,
+        name=name,
+        compression=wanted.compression,
+    )

@@ -5,7 +5,6 @@ the batch's number as an application transaction: a batch that is planned again 
 alone.
 """
 
-import json
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,11 +15,10 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
-from pyspark.sql.types import StructType
 
-from tidelog.spark.bounds import InvalidOption
 from tidelog.spark.pipelines.commits import STATE
-from tidelog.spark.pipelines.values import Values, columns, infer_schema, schema_from
+from tidelog.spark.pipelines.settling import settle
+from tidelog.spark.pipelines.values import Values, columns, infer_schema
 
 DELETED: Final = "_deleted"
 
@@ -71,16 +69,20 @@ def _merger(wanted: View, values: Values, app: str) -> Callable[[DataFrame, int]
     to, topic = str(wanted.to.absolute()), wanted.topic
 
     def merge(batch: DataFrame, number: int) -> None:
-        table = DeltaTable(to) if DeltaTable.is_deltatable(to) else None
-        merged = table.transaction_version(app) if table is not None else None
-        if merged is not None and merged >= number:
-            return
-        changes = latest(batch, values, topic).toArrow()
-        # No retries within: another driver may have merged this very batch in the meantime.
-        once = CommitProperties(app_transactions=[Transaction(app, number)], max_commit_retries=0)
-        apply(to, table, changes, _key(values), once)
+        merge_once(to, app, number, _key(values), lambda: latest(batch, values, topic).toArrow())
 
     return merge
+
+
+def merge_once(to: str, app: str, number: int, key: str, changes: Callable[[], Any]) -> None:
+    """Merges the batch's changes, unless the table has this batch of `app` already."""
+    table = DeltaTable(to) if DeltaTable.is_deltatable(to) else None
+    merged = table.transaction_version(app) if table is not None else None
+    if merged is not None and merged >= number:
+        return
+    # No retries within: another driver may have merged this very batch in the meantime.
+    once = CommitProperties(app_transactions=[Transaction(app, number)], max_commit_retries=0)
+    apply(to, table, changes(), key, once)
 
 
 def latest(batch: DataFrame, values: Values, topic: str) -> DataFrame:
@@ -125,25 +127,12 @@ def _key(values: Values) -> str:
 
 def _settle(spark: SparkSession, wanted: View) -> tuple[Values, str]:
     """What values are taken for and the name under which batches are counted: for the life of the view."""
-    path = wanted.to / STATE / "view.json"
-    said = {"topic": wanted.topic, "value": wanted.value}
-    given = schema_from(wanted.schema) if wanted.schema is not None else None
-    if path.exists():
-        known = json.loads(path.read_text())
-        for name, value in said.items():
-            if known[name] != value:
-                raise InvalidOption(
-                    f"{wanted.to} was begun with {name} {known[name]}, not {value}; use another directory"
-                )
-        schema = StructType.fromJson(known["schema"]) if known["schema"] is not None else None
-        if given is not None and given != schema:
-            raise InvalidOption(f"{wanted.to} was begun with another schema; use another directory for this one")
-        return Values(wanted.value, schema), known["app"]
-    if wanted.value == "json" and given is None:
-        given = infer_schema(spark, wanted.source())
-    app = f"tidelog-view-{uuid.uuid4()}"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_suffix(".draft")
-    draft.write_text(json.dumps({**said, "app": app, "schema": None if given is None else given.jsonValue()}))
-    draft.rename(path)
-    return Values(wanted.value, given), app
+    known = settle(
+        wanted.to / STATE / "view.json",
+        str(wanted.to),
+        {"topic": wanted.topic, "value": wanted.value},
+        schema=wanted.schema,
+        infer=(lambda: infer_schema(spark, wanted.source())) if wanted.value == "json" else None,
+        keep={"app": f"tidelog-view-{uuid.uuid4()}"},
+    )
+    return Values(wanted.value, known.schema), known.kept["app"]
