@@ -17,7 +17,7 @@ class Turnstile:
         self._path = path
         self._hold_s = hold_s
         self._file: IO[str] | None = None
-        self._since = 0.0
+        self._since = self._rest_until = 0.0
 
     @contextlib.contextmanager
     def one_round(self, report: Callable[[str], None]) -> Iterator[None]:
@@ -32,8 +32,9 @@ class Turnstile:
     def _enter(self, report: Callable[[str], None]) -> None:
         if self._path is None or self._file is not None:
             return
-        file = self._path.open("a")
         report("waits for the machine")
+        time.sleep(max(0.0, self._rest_until - time.monotonic()))
+        file = self._path.open("a")
         fcntl.flock(file, fcntl.LOCK_EX)
         self._file, self._since = file, time.monotonic()
 
@@ -43,4 +44,4 @@ class Turnstile:
         self._file.close()  # which unlocks it
         self._file = None
         # The lock has no queue: whoever takes it again at once starves those who wait.
-        time.sleep(2 * (time.monotonic() - self._since))
+        self._rest_until = time.monotonic() + 2 * (time.monotonic() - self._since)

@@ -29,7 +29,6 @@ class Node:
     data_dir: Path
     port: int
     environment: dict[str, str] | None = None
-    farewell: list[str] | None = None  # run once it has ended, for what it leaves behind
     process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -61,8 +60,6 @@ class Node:
                 process.wait(STOP_SECONDS)
         with contextlib.suppress(ProcessLookupError, PermissionError):  # helpers that outlived it
             os.killpg(process.pid, signal.SIGKILL)
-        if self.farewell:
-            subprocess.run(self.farewell, capture_output=True, check=False)
         self.process = None
 
 

@@ -84,9 +84,13 @@ class RabbitMq(_Packaged):
         erl = home / "bin" / "erl"
         erl.write_text(_ERL.format(root=f"{root}/usr/lib/erlang"))
         erl.chmod(0o755)
+        start = home / "bin" / "start"
         erts = next(root.glob("usr/lib/erlang/erts-*/bin"))
         names_port = str(free_ports(1)[0])
         server = next(root.glob("usr/lib/rabbitmq/lib/rabbitmq_server-*"))
+        # Its name server as a process of this one's, which ends with it: RabbitMQ would leave one behind.
+        start.write_text(f"#!/bin/sh\n{erts}/epmd -port {names_port} &\nexec {server}/sbin/rabbitmq-server\n")
+        start.chmod(0o755)
         environment = {
             **debian.environment(root),
             "PATH": f"{home}/bin:{erts}:{os.environ['PATH']}",
@@ -103,12 +107,11 @@ class RabbitMq(_Packaged):
             "ERL_EPMD_PORT": names_port,
         }
         return Node(
-            command=[str(server / "sbin" / "rabbitmq-server")],
+            command=[str(start)],
             log=home / "server.log",
             data_dir=home / "data",
             port=port,
             environment=environment,
-            farewell=[str(erts / "epmd"), "-port", names_port, "-kill"],  # Erlang leaves its name server behind
         )
 
 
@@ -124,7 +127,10 @@ class ActiveMq(_Packaged):
     side, title, package = "activemq", "ActiveMQ", "activemq"
 
     def _node(self, home: Path, root: Path, port: int, settings: Mapping[str, str]) -> Node:
-        classpath = f"{root}/usr/share/activemq/lib/*:{root}/usr/share/activemq/lib/optional/*"
+        # Links to jars of packages that are installed already lead nowhere in the unpacked directory.
+        links = (root / "usr/share/activemq/lib").rglob("*.jar")
+        jars = (link if link.exists() else Path("/usr/share/java") / link.name for link in sorted(links))
+        classpath = ":".join(map(str, jars))
         if not (root / "ActiveMqBroker.class").exists():
             source = Path(__file__).parents[1] / "native" / "ActiveMqBroker.java"
             subprocess.run(["javac", "-cp", classpath, "-d", str(root), str(source)], check=True)
