@@ -5,6 +5,7 @@ Java's partitioner hashes with murmur2, librdkafka's default with CRC-32. Where 
 key has two homes, and what is written to it has no order.
 """
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -49,7 +50,9 @@ def group(stepped: DataFrame) -> DataFrame:
 
 def look(scope: Scope, keys: DataFrame) -> Keys:
     partitions = len(scope.partitions)
-    homes = keys.mapInArrow(_homes_of(partitions), f"{_ddl(keys)}, murmur2 int")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # Spark's word on pandas, which no Arrow function needs
+        homes = keys.mapInArrow(_homes_of(partitions), f"{_ddl(keys)}, murmur2 int")
     homes = homes.withColumn("crc32", F.pmod(F.crc32("key"), F.lit(partitions)).cast("int"))
     homes = homes.withColumn("_place", F.struct("partition", "first"))
     whole = homes.groupBy("key").agg(
@@ -60,6 +63,8 @@ def look(scope: Scope, keys: DataFrame) -> Keys:
         F.sum("unknown").alias("unknown"),
         F.min("_place").alias("one"),
         F.max("_place").alias("other"),
+        F.max(F.when(F.col("partition") == F.col("murmur2"), F.col("_place"))).alias("home"),
+        F.max(F.when(F.col("partition") != F.col("murmur2"), F.col("_place"))).alias("stray"),
         F.first("murmur2").alias("murmur2"),
         F.first("crc32").alias("crc32"),
     )
@@ -90,11 +95,7 @@ def _collect(scope: Scope, whole: DataFrame) -> Keys:
     found.hot = [(bytes(row[0]), row[1], row[2]) for row in top.collect()]
     if found.placed.get("several"):
         rows = whole.where("kind = 'several'").orderBy("one").limit(EXAMPLES).collect()
-        found.divided = [
-            f"{scope.at(*row['other'])}  key {shown(row['key'])} is also in partition {row['one']['partition']}, "
-            f"at offset {row['one']['first']}"
-            for row in rows
-        ]
+        found.divided = [_divided(scope, row) for row in rows]
     if found.placed.get("neither"):
         rows = whole.where("kind = 'neither'").orderBy("one").limit(EXAMPLES).collect()
         found.strange = [
@@ -103,6 +104,12 @@ def _collect(scope: Scope, whole: DataFrame) -> Keys:
             for row in rows
         ]
     return found
+
+
+def _divided(scope: Scope, row: Any) -> str:
+    """Names the place where the key should not be, if Java's partitioner wrote the others."""
+    place, other = (row["stray"], row["home"]) if row["home"] else (row["other"], row["one"])
+    return f"{scope.at(*place)}  key {shown(row['key'])} is also at {scope.at(*other)}"
 
 
 def _ddl(rows: DataFrame) -> str:

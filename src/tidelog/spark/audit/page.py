@@ -3,7 +3,7 @@
 from html import escape
 from typing import Any, Final
 
-from tidelog.spark.audit.plots import Bar, Part, bars, columns, legend, short
+from tidelog.spark.audit.plots import Bar, Part, bars, legend, short
 from tidelog.spark.audit.records import duration
 from tidelog.spark.audit.result import Check, Report, Verdict
 
@@ -34,7 +34,7 @@ body{margin:0;background:var(--bg);color:var(--ink);font:16px/1.5 system-ui,sans
 main{max-width:1040px;margin:0 auto;padding:20px 16px 48px}
 h1{font-size:1.5rem;margin:0}h2{font-size:1.05rem;margin:0 0 10px}
 header{margin-bottom:18px}header p{margin:4px 0 0;color:var(--soft)}
-.grid{display:grid;gap:16px;grid-template-columns:repeat(auto-fit,minmax(min(100%,420px),1fr));align-items:start}
+.grid{columns:2 400px;column-gap:16px}.grid section{break-inside:avoid;margin-bottom:16px}
 section{background:var(--card);border:1px solid var(--line);border-radius:10px;padding:16px;min-width:0}
 .wide{margin-bottom:16px}
 .check{display:grid;grid-template-columns:auto 1fr;gap:2px 12px;padding:10px 0;border-top:1px solid var(--line)}
@@ -46,9 +46,9 @@ line-height:26px;font-weight:700;color:var(--card)}
 .word{display:inline-block;border-radius:6px;padding:1px 9px;color:var(--card);font-size:.95rem;font-weight:600}
 ul{margin:6px 0 0;padding-left:18px;grid-column:2;color:var(--soft);font-size:.9rem}
 code{font:.92em ui-monospace,monospace;color:var(--ink)}
-.plot{display:block;width:100%;height:auto}.plot text{font-size:12.5px;fill:var(--ink)}
-.plot text.small{font-size:10.5px;fill:var(--soft)}
-.axis{stroke:var(--line)}.mark{stroke:var(--soft);stroke-dasharray:3 3}
+.plot{display:block;width:100%;height:auto}.plot text{font-size:12.5px;fill:var(--ink);
+paint-order:stroke;stroke:var(--card);stroke-width:3px}
+.mark{stroke:var(--soft);stroke-dasharray:3 3}
 .c1{fill:var(--c1)}.c2{fill:var(--c2)}.c3{fill:var(--c3)}.c4{fill:var(--c4)}.c6{fill:var(--c6)}.bad{fill:var(--bad)}
 .legend{display:flex;flex-wrap:wrap;gap:4px 14px;margin:10px 0 0;font-size:.85rem;color:var(--soft)}
 .legend svg{width:.75em;height:.75em;margin-right:.4em}
@@ -144,18 +144,16 @@ def _lateness(report: Report) -> str:
     title = "<h2>How late events come</h2>"
     if not report.lateness:
         return f"<section>{title}<p class=note>nothing to show</p></section>"
-    last = max(each["below_ms"] for each in report.lateness)
-    counts = {each["below_ms"]: each["records"] for each in report.lateness}
-    edges = [0] + [1 << n for n in range(1, last.bit_length())] if last else [0]
-    first = next((n for n, edge in enumerate(edges) if edge and counts.get(edge)), len(edges))
-    edges = [0, *edges[max(1, first) :]]
-    values = [
-        ("in order" if not edge else f"< {duration(edge)}", counts.get(edge, 0), "c2" if edge > limit > 0 else "c1")
-        for edge in edges
-    ]
-    told = f"Behind the youngest event before them in their partition, by {by}; heights are logarithmic."
-    parts = [("c1", f"up to about {duration(limit)}"), ("c2", "later")] if limit else []
-    return f"<section>{title}{columns('Lateness', values)}{legend(parts)}<p class=note>{escape(told)}</p></section>"
+    rows, above = [], 0
+    for each in report.lateness:
+        edge, count = each["below_ms"], each["records"] or 0
+        label = "in order" if not above else f"< {duration(edge)}" if edge else f"≥ {duration(above)}"
+        rows.append(Bar(label, [Part("c2" if above >= limit > 0 else "c1", "records", count)], short(count)))
+        above = edge or above
+    told = f"Behind the youngest event before them in their partition, by {by}. Lengths are logarithmic."
+    parts = [("c1", f"less than {duration(limit)}"), ("c2", "later")] if limit else []
+    drawn = bars("Records by lateness", rows, logarithmic=True)
+    return f"<section>{title}{drawn}{legend(parts)}<p class=note>{escape(told)}</p></section>"
 
 
 def _placement(report: Report) -> str:

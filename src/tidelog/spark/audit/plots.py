@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 WIDTH: Final = 400
 ROWS_MAX: Final = 40
-_LABEL: Final = 78
+_LABEL: Final = 106
 _ROW: Final = 24
 
 
@@ -29,18 +29,31 @@ class Bar(NamedTuple):
     note: str = ""
 
 
-def bars(title: str, rows: Sequence[Bar], *, mark: float | None = None, mark_name: str = "") -> str:
-    """Horizontal bars of one scale; `mark` is a line across all of them."""
+def bars(
+    title: str, rows: Sequence[Bar], *, mark: float | None = None, mark_name: str = "", logarithmic: bool = False
+) -> str:
+    """Horizontal bars of one scale; `mark` is a line across all of them. With `logarithmic` a bar has one part, and ten
+    among millions are to be seen."""
     shown = rows[:ROWS_MAX]
-    longest = max((sum(part.size for part in row.parts) for row in shown), default=0) or 1
-    room = WIDTH - _LABEL - 76
+
+    def length(size: float) -> float:
+        return size if not logarithmic else log10(size) + 1 if size >= 1 else 0.0
+
+    longest = max((length(sum(part.size for part in row.parts)) for row in shown), default=0) or 1
+    room = WIDTH - _LABEL - 60
     height = _ROW * len(shown) + 6
     drawn = []
+    if mark is not None:
+        at = _LABEL + mark / longest * room
+        drawn.append(
+            f'<line class="mark" x1="{at:.2f}" x2="{at:.2f}" y1="0" y2="{height}">'
+            f"<title>{escape(mark_name)}</title></line>"
+        )
     for number, row in enumerate(shown):
         y, x = _ROW * number + 4, float(_LABEL)
         drawn.append(_text(_LABEL - 6, y + 13, _cut(row.label, 12), "end", title=row.label))
         for part in row.parts:
-            width = part.size / longest * room
+            width = length(part.size) / longest * room
             if part.size > 0:
                 drawn.append(
                     f'<rect class="{part.style}" x="{x:.2f}" y="{y}" width="{max(width, 0.8):.2f}" height="17" '
@@ -48,37 +61,8 @@ def bars(title: str, rows: Sequence[Bar], *, mark: float | None = None, mark_nam
                 )
             x += width
         drawn.append(_text(x + 5, y + 13, row.note, "start"))
-    if mark is not None:
-        at = _LABEL + mark / longest * room
-        drawn.append(
-            f'<line class="mark" x1="{at:.2f}" x2="{at:.2f}" y1="0" y2="{height}">'
-            f"<title>{escape(mark_name)}</title></line>"
-        )
     rest = f"<p class=note>and {len(rows) - len(shown):,} more</p>" if len(rows) > len(shown) else ""
     return _svg(title, height, drawn) + rest
-
-
-def columns(title: str, values: Sequence[tuple[str, int, str]]) -> str:
-    """Vertical bars of (label, count, class), by the logarithm of their counts: ten late records among millions are to
-    be seen."""
-    top, floor, height = 18, 150, 196
-    step = (WIDTH - 8) / max(len(values), 1)
-    most = max((count for _, count, _ in values), default=1)
-    drawn = [f'<line class="axis" x1="4" x2="{WIDTH - 4}" y1="{floor}" y2="{floor}"/>']
-    for number, (label, count, style) in enumerate(values):
-        x = 4 + number * step
-        tall = 0.0 if not count else (log10(count) + 1) / (log10(most) + 1) * (floor - top)
-        drawn.append(
-            f'<rect class="{style}" x="{x + step * 0.12:.2f}" y="{floor - tall:.2f}" width="{step * 0.76:.2f}" '
-            f'height="{tall:.2f}" rx="1.5"><title>{escape(label)}: {count:,}</title></rect>'
-        )
-        middle = x + step / 2
-        drawn.append(_text(middle, floor - tall - 4, short(count) if count else "", "middle", small=True))
-        drawn.append(
-            f'<text class="small" text-anchor="end" transform="translate({middle + 4:.2f} {floor + 11}) rotate(-45)">'
-            f"{escape(label)}</text>"
-        )
-    return _svg(title, height, drawn)
 
 
 def legend(parts: Sequence[tuple[str, str]]) -> str:
@@ -106,11 +90,12 @@ def _svg(title: str, height: int, drawn: Sequence[str]) -> str:
     )
 
 
-def _text(x: float, y: float, text: str, anchor: str, *, title: str = "", small: bool = False) -> str:
+def _text(x: float, y: float, text: str, anchor: str, *, title: str = "") -> str:
     tip = f"<title>{escape(title)}</title>" if title else ""
-    style = ' class="small"' if small else ""
-    return f'<text{style} x="{x:.2f}" y="{y:.2f}" text-anchor="{anchor}">{escape(text)}{tip}</text>'
+    return f'<text x="{x:.2f}" y="{y:.2f}" text-anchor="{anchor}">{escape(text)}{tip}</text>'
 
 
 def _cut(text: str, length: int) -> str:
-    return text if len(text) <= length else text[: length - 1] + "…"
+    """The middle goes: names that begin alike differ at their ends."""
+    half = length // 2
+    return text if len(text) <= length else f"{text[:half]}…{text[-(length - half - 1) :]}"

@@ -22,7 +22,12 @@ _TYPES: Final = {
     "timestamp": "timestamp",
     "headers": "array<struct<key:string,value:binary>>",
 }
-BUCKETS: Final = 44  # of lateness: bucket n is less than 2**n ms late, and the last is older than this clock
+_S, _MIN, _H, _DAY = 1000, 60_000, 3_600_000, 86_400_000
+EDGES_MS: Final = (
+    1, 10, 100, _S, 2 * _S, 5 * _S, 10 * _S, 30 * _S, _MIN, 2 * _MIN, 5 * _MIN, 10 * _MIN, 30 * _MIN,
+    _H, 3 * _H, 6 * _H, 12 * _H, _DAY, 3 * _DAY, 7 * _DAY, 30 * _DAY,
+)  # fmt: skip
+"""Of the histogram of lateness: bucket n is less than the n-th edge late, the last one is later than all."""
 
 
 def read(spark: SparkSession, scope: Scope) -> DataFrame:
@@ -94,7 +99,7 @@ def _steps_back(scope: Scope, rows: DataFrame, condition: str = "step < 0") -> l
 
 @dataclass(slots=True)
 class Lateness:
-    """Records by how late they came: `counts[n]` are less than 2**n ms late and not less than 2**(n-1), 0 in time."""
+    """Records by how late they came: `counts[n]` are those of bucket n, the first are in order."""
 
     counts: dict[int, int] = field(default_factory=dict)
     per_partition: dict[int, int] = field(default_factory=dict)
@@ -106,17 +111,20 @@ class Lateness:
     def known(self) -> int:
         return sum(self.counts.values())
 
-    def within(self, share: float) -> int:
-        """The lateness in ms that so big a share of the records stays below, rounded up to a power of two."""
+    def within(self, share: float) -> int | None:
+        """The edge in ms that so big a share of the records stays below; None if it is beyond all edges."""
         seen = 0
         for bucket in sorted(self.counts):
             seen += self.counts[bucket]
             if seen >= share * self.known:
-                return 1 << bucket if bucket else 0
-        return 0
+                return EDGES_MS[bucket] if bucket < len(EDGES_MS) else None
+        return None
 
-    def buckets(self) -> list[dict[str, int]]:
-        return [{"below_ms": 1 << n if n else 0, "records": self.counts[n]} for n in sorted(self.counts)]
+    def buckets(self) -> list[dict[str, int | None]]:
+        """From the first to the last that is not empty, and always the one of records in order."""
+        last = max(self.counts, default=-1)
+        edges = (*EDGES_MS, None)
+        return [{"below_ms": edges[n], "records": self.counts.get(n, 0)} for n in range(last + 1)]
 
 
 def lateness(rows: DataFrame, late_ms: int) -> Lateness:
@@ -124,12 +132,12 @@ def lateness(rows: DataFrame, late_ms: int) -> Lateness:
     before = Window.partitionBy("partition").orderBy("offset").rowsBetween(Window.unboundedPreceding, -1)
     behind = F.greatest(F.lit(0).cast("bigint"), F.col("_youngest") - F.col("event_ms"))
     late = F.when(F.col("event_ms").isNotNull(), F.coalesce(behind, F.lit(0).cast("bigint")))
-    bucket = F.when(F.col("late") == 0, F.lit(0)).otherwise(F.floor(F.log2(F.col("late").cast("double"))) + 1)
+    bucket = sum(((F.col("late") >= edge).cast("int") for edge in EDGES_MS), F.lit(0))
     grouped = (
         rows.select("partition", "offset", "event_ms")
         .withColumn("_youngest", F.max("event_ms").over(before))
         .withColumn("late", late)
-        .withColumn("bucket", F.least(bucket.cast("int"), F.lit(BUCKETS)))
+        .withColumn("bucket", bucket)
         .groupBy("partition", "bucket")
         .agg(
             F.count("*").alias("records"),
@@ -180,6 +188,12 @@ def late_check(scope: Scope, found: Lateness) -> Check:
         return Check("lateness", Verdict.WARNING, says, examples, numbers)
     says = f"no record comes more than {duration(wanted.late_ms)} late by {name}; {holds}{rest}"
     return Check("lateness", Verdict.OK if not found.unknown else Verdict.WARNING, says, [], numbers)
+
+
+def _within(edge_ms: int | None) -> str:
+    if edge_ms is None:
+        return f"not within {duration(EDGES_MS[-1])}"
+    return "in order" if edge_ms == EDGES_MS[0] else f"less than {duration(edge_ms)} late"
 
 
 def id_check(scope: Scope, rows: DataFrame) -> Check:

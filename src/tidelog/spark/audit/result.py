@@ -62,7 +62,7 @@ class Report:
     checks: list[Check]
     event_time: str
     isolation: str = "read_committed"
-    lateness: list[dict[str, int]] = field(default_factory=list)  # up to so many ms late: so many records
+    lateness: list[dict[str, int | None]] = field(default_factory=list)  # less than so many ms late: so many records
     hot_keys: list[dict[str, Any]] = field(default_factory=list)
     at: str = ""
     seconds: float = 0.0
