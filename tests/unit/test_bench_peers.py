@@ -1,15 +1,20 @@
 """The side-by-side harness where it only computes: medians and spread, turns, resuming, the table, the charts."""
 
 import fcntl
+import os
+import struct
+import subprocess
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from bench.peers import charts, raw, report, table
+from bench.peers import charts, processes, raw, report, table
 from bench.peers.rows import ROWS
 from bench.peers.rows.row import Row
 from bench.peers.samples import Better, Metric, RowResult, Sample, Values, missing_turns, summarize
+from bench.peers.servers import LAUNCHERS
 from bench.peers.servers.broker import Broker
+from bench.peers.sessions import amqp, redis
 from bench.peers.store import Store
 from bench.peers.turnstile import Turnstile
 
@@ -183,3 +188,39 @@ def test_a_run_is_written_next_to_its_samples(tmp_path: Path, result: RowResult)
     table_page, chart = report.write(store, [ROW], tmp_path, "peers")
     assert "met" in table_page.read_text()
     assert chart.read_text().startswith("<svg")
+
+
+def test_a_publish_is_three_frames_with_the_record_last() -> None:
+    data, frames = amqp.publish("queue", b"record"), []
+    while data:
+        kind, channel, size = struct.unpack_from(">BHI", data)
+        assert channel == 1
+        assert data[7 + size] == 0xCE
+        frames.append((kind, data[7 : 7 + size]))
+        data = data[8 + size :]
+    assert [kind for kind, _ in frames] == [amqp.METHOD, amqp.HEADER, amqp.BODY]
+    assert frames[2][1] == b"record"
+    assert int.from_bytes(frames[1][1][4:12], "big") == len(b"record")
+
+
+def test_a_redis_command_counts_its_words_and_their_bytes() -> None:
+    assert redis.command(b"XADD", b"s", b"*") == b"*3\r\n$4\r\nXADD\r\n$1\r\ns\r\n$1\r\n*\r\n"
+
+
+def test_every_side_of_a_row_can_be_started() -> None:
+    known = {launcher.side for launcher in LAUNCHERS}
+    assert all(set(row.sides) <= known for row in ROWS)
+
+
+def test_memory_cpu_and_disk_are_those_of_the_processes_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(bytes(100_000))
+    assert processes.disk_bytes(tmp_path) >= 100_000
+    with subprocess.Popen(["sleep", "30"]) as child:
+        try:
+            assert child.pid in processes.tree([os.getpid()])
+            assert processes.rss_mb([os.getpid()]) > 5
+            assert processes.cpu_s([child.pid]) < 1
+        finally:
+            child.kill()
+    assert processes.rss_mb([child.pid]) == 0
+    assert processes.Bystanders((os.getpid(),)).cores() >= 0
