@@ -7,6 +7,7 @@ from bench.peers import clients, sessions
 from bench.peers.rows.row import Row
 from bench.peers.samples import Better, Metric, Values
 from bench.peers.servers.broker import Absent, Broker
+from bench.peers.sessions.session import Session
 
 RECORD_BYTES, UNANSWERED, BATCH = 100, 1000, 100
 SIDES = ("tidelog", "kafka", "nats", "redis", "rabbitmq-stream", "rabbitmq-quorum", "activemq")
@@ -56,7 +57,7 @@ def store(broker: Broker, *, count: int, unanswered: int, synced: bool) -> Value
     }
 
 
-def _check(session: sessions.Session, expected: int, side: str) -> None:
+def _check(session: Session, expected: int, side: str) -> None:
     """What was acknowledged is there; a queue's own count may lag a moment."""
     deadline = time.monotonic() + 20
     while (got := session.stored()) != expected and side != "activemq":

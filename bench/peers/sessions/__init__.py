@@ -3,6 +3,8 @@
 from bench.peers.sessions import amqp, kafka, nats, redis, stomp
 from bench.peers.sessions.session import Open, Session
 
+__all__ = ["Session", "connect"]
+
 _OPEN: dict[str, Open] = {
     "tidelog": kafka.connect,
     "kafka": kafka.connect,
