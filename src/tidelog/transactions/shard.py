@@ -1,6 +1,7 @@
 """All transactional ids of one partition of `__transaction_state`: which request is decided where, and what follows."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from tidelog.coordination import Outcome, Timer, TimerKey, coordinator_code
@@ -256,7 +257,9 @@ class TransactionShard:
                 response = refuse(request, coordinator_code(error), context.version)
             if response is not None:
                 draft.complete(parked, response)
-        return draft.outcome(True)
+        # Should a crash take the record back, the markers are written once more.
+        outcome = draft.outcome(True)
+        return outcome if outcome.completions else replace(outcome, patient=True)
 
     def on_timer(self, key: TimerKey, now_ms: int) -> Outcome[None, TransactionRecord]:
         kind, name = key

@@ -173,12 +173,15 @@ class GroupRoom:
                 self.lag_samples.note(group_id, partition, sample)
 
     def _now(self, shard: GroupShard, group_id: str, partition: TopicPartition) -> tuple[LagSample, ...]:
-        """Where the group stands at this moment; nothing if the partition is no more."""
+        """Where the group stands at this moment; nothing if the partition is no more, or on other brokers."""
         committed = shard.offsets.of(group_id)[partition].offset
         try:
-            end = self._partitions.get(*partition).high_watermark
+            replica = self._partitions.get(*partition)
         except KafkaError:
             return ()
+        end = replica.high_watermark
+        if not replica.is_leader:
+            end = max(end, committed)  # a follower hears of the watermark a moment later than the group
         return (LagSample(self._clock.now_ms(), committed, end),)
 
     def insight(self, shard: GroupShard, group_id: str) -> GroupInsight | None:
