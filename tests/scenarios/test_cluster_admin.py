@@ -258,7 +258,7 @@ def leaders_of(cluster: Cluster) -> dict[int, int]:
     return {each.id: each.leaders for each in seen(cluster).brokers}
 
 
-def test_a_voter_can_be_emptied_and_stays_a_voter(cluster: Cluster, capfd: Said) -> None:
+def test_a_voter_is_emptied_loses_its_vote_and_gets_it_back(cluster: Cluster, capfd: Said) -> None:
     at = ["-b", cluster.bootstrap_servers]
     create_topic(cluster, "everywhere", replicas=3)
     assert run(["cluster", "decommission", "3", "--dry-run", *at]) == 1
@@ -266,5 +266,13 @@ def test_a_voter_can_be_emptied_and_stays_a_voter(cluster: Cluster, capfd: Said)
     assert "there is no other broker" in err
     assert "--shrink" in err
     assert run(["cluster", "decommission", "3", "--shrink", "--yes", *at]) == 0
-    assert "votes in the metadata quorum" in capfd.readouterr().out
+    out = capfd.readouterr().out
+    assert "broker 3 votes no more; 2 voters bear no loss" in out
+    assert "stop it" in out
     assert all(3 not in each.replicas for each in seen(cluster).partitions)
+    assert quorum_of(cluster, 1)[2:] == ([1, 2], [3])
+    assert run(["cluster", "add", "3", "--voter", *at]) == 0
+    assert "broker 3 votes; 3 voters bear the loss of 1" in capfd.readouterr().out
+    assert quorum_of(cluster, 2)[2:] == ([1, 2, 3], [])
+    assert run(["cluster", "add", "3", "--voter", *at]) == 0
+    assert "votes already" in capfd.readouterr().out

@@ -25,6 +25,7 @@ from tidelog.broker.handlers.cluster import ClusterHandler
 from tidelog.broker.handlers.configs import ConfigsHandler
 from tidelog.broker.handlers.coordinators import GROUP, TRANSACTION, CoordinatorsHandler
 from tidelog.broker.handlers.fetch import FetchHandler
+from tidelog.broker.handlers.follower_fetch import FollowerFetches
 from tidelog.broker.handlers.group_insight import GroupInsightHandler
 from tidelog.broker.handlers.group_offsets import GroupOffsetsHandler
 from tidelog.broker.handlers.groups import GroupRequests, GroupsHandler
@@ -37,6 +38,7 @@ from tidelog.broker.handlers.reassignments import ReassignmentsHandler
 from tidelog.broker.handlers.topics import TopicsHandler
 from tidelog.broker.handlers.transactional_offsets import TransactionalOffsetsHandler
 from tidelog.broker.handlers.transactions import TransactionRequests, TransactionsHandler
+from tidelog.broker.handlers.voters import VotersHandler
 from tidelog.broker.listener import Listeners
 from tidelog.broker.logs import get_logger
 from tidelog.broker.metadata import LocalMetadata, Metadata
@@ -53,7 +55,7 @@ from tidelog.config import BrokerConfig
 from tidelog.errors import StorageOffline
 from tidelog.ids import NO_TOPIC_ID
 from tidelog.storage.checkpoints import encode_uuid
-from tidelog.storage.disk import RealDisk
+from tidelog.storage.disk import OUT_OF_DESCRIPTORS, RealDisk
 from tidelog.storage.log_dir import LogDir
 
 DRAIN_SECONDS: Final = 5.0
@@ -181,6 +183,7 @@ class Node:
     def _adopt(self, replica: Replica) -> None:
         replica.on_watermark = self.waiting.on_watermark
         replica.on_append = self.waiting.on_append
+        replica.on_refused = self._on_refused
         for coordinator in self._coordinators.values():
             if replica.partition.topic == coordinator.topic.name:
                 replica.on_watermark = partial(self._on_coordinator_watermark, coordinator)
@@ -229,7 +232,6 @@ class Node:
                 self.flusher,
                 sessions,
                 config.fetch_max_bytes,
-                self.clock,
                 closest=self.cluster.closest if self.cluster and config.replica_selector_class else None,
             ),
             OffsetsHandler(self.partitions),
@@ -253,7 +255,11 @@ class Node:
         )
         self.endpoints = [endpoint for handler in handlers for endpoint in handler.endpoints()]
         if self.cluster is not None:
-            for handler in (ReassignmentsHandler(self.metadata), self._quorum_handler(self.cluster)):
+            for handler in (
+                ReassignmentsHandler(self.metadata),
+                self._quorum_handler(self.cluster),
+                VotersHandler(self.cluster.quorum, self.cluster.metadata, self.clock),
+            ):
                 self.endpoints += handler.endpoints()
         return self.endpoints
 
@@ -271,14 +277,23 @@ class Node:
                 self.flusher,
                 sessions,
                 self.config.fetch_max_bytes,
-                self.clock,
-                for_brokers=True,
+                followers=FollowerFetches(self.partitions, cluster.leader_throttle, self.clock),
             ),
             OffsetsHandler(self.partitions, for_brokers=True),
             TransactionsHandler(requests, self.groups.coordinator, self.metadata, self.markers),
             self._quorum_handler(cluster, for_brokers=True),
+            VotersHandler(cluster.quorum, cluster.metadata, self.clock, for_brokers=True),
         )
         return [endpoint for handler in handlers for endpoint in handler.endpoints()]
+
+    def _on_refused(self, replica: Replica, error: StorageOffline) -> None:
+        """The disk took nothing of a write, most likely because it is full. Alone, that is told to whoever writes until
+        there is space. In a cluster another broker leads instead, if there is one that could."""
+        cause = error.__cause__
+        if not isinstance(cause, OSError) or cause.errno in OUT_OF_DESCRIPTORS:
+            return
+        if self.cluster is not None and self.cluster.has_heir(replica):
+            self._give_up_directory(str(error))
 
     def _on_sync_error(self, replica: Replica, error: OSError) -> None:
         self._give_up_directory(str(error))

@@ -3,9 +3,12 @@
 from collections.abc import Iterator
 from typing import Final
 
+from tidelog.cli.cluster_admin import Administration
+from tidelog.cli.cluster_leave import told_of_voters
 from tidelog.cli.cluster_moves import Plan, balanced
 from tidelog.cli.cluster_picture import Picture
 from tidelog.cli.problems import Problem
+from tidelog.errors import KafkaError
 from tidelog.ids import TopicPartition
 
 _FIRST_PORT: Final = 9092
@@ -34,6 +37,20 @@ def command_for(seen: Picture, node: int | None, bootstrap: str) -> Iterator[str
     yield ""
     yield "it joins without a vote and holds only partitions that are created from then on;"
     yield f"to give it its share of the others: tidelog cluster add {chosen} --rebalance -b {bootstrap}"
+    yield f"to give it a vote: tidelog cluster add {chosen} --voter -b {bootstrap}"
+
+
+def give_vote(admin: Administration, seen: Picture, node: int | None) -> str:
+    if node is None or seen.quorum is None:
+        raise Problem("--voter gives one broker a vote", "say which: `tidelog cluster add NODE --voter`")
+    voters = [each.id for each in seen.quorum.voters]
+    if node in voters:
+        return f"broker {node} votes already; {told_of_voters(len(voters))}"
+    try:
+        admin.add_voter(node)
+    except KafkaError as error:
+        raise Problem(f"broker {node} gets no vote: {error}", "`tidelog cluster status` shows who is there") from None
+    return f"broker {node} votes; {told_of_voters(len(voters) + 1)}"
 
 
 def evened_out(seen: Picture) -> Plan:

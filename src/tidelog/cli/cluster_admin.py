@@ -7,6 +7,7 @@ PLAINTEXT only. Over TLS the picture of a cluster is what confluent-kafka knows 
 import time
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
+from uuid import UUID
 
 from tidelog.cli.cluster import TIMEOUT_SECONDS
 from tidelog.cli.cluster import Cluster as Kafka
@@ -19,9 +20,11 @@ from tidelog.ids import TopicPartition
 from tidelog.observe.clients import speaks_plainly
 from tidelog.wire.messages.admin import MetadataRequest
 from tidelog.wire.messages.clusters import (
+    AddRaftVoterRequest,
     AlterPartitionReassignmentsRequest,
     DescribeQuorumPartition,
     DescribeQuorumRequest,
+    DescribeQuorumResponse,
     DescribeQuorumTopic,
     ElectLeadersRequest,
     ElectLeadersTopicPartitions,
@@ -30,12 +33,16 @@ from tidelog.wire.messages.clusters import (
     QuorumReplicaState,
     ReassignablePartition,
     ReassignableTopic,
+    RemoveRaftVoterRequest,
     UnregisterBrokerRequest,
 )
+from tidelog.wire.primitives import NO_UUID
 from tidelog.wire.schema import UnsupportedVersion
 
 _METADATA_TOPIC: Final = "__cluster_metadata"
 _PREFERRED, _UNCLEAN = 0, 1
+_CATCH_UP_MS: Final = 5_000
+"""How long a broker may take to follow the metadata closely enough to get a vote."""
 Refusals = dict[TopicPartition, KafkaError]
 
 
@@ -88,16 +95,22 @@ class Administration:
             reassigning=len(self.moving_once() or {}),
         )
 
-    def _quorum(self) -> QuorumSeen | None:
+    def _describe_quorum(self) -> DescribeQuorumResponse | None:
         """None of a broker that is alone, of a Kafka older than its quorum, and while the quorum has no leader."""
         asked = DescribeQuorumTopic(
             topic_name=_METADATA_TOPIC, partitions=(DescribeQuorumPartition(partition_index=0),)
         )
         try:
-            answer = self._ask(DescribeQuorumRequest(topics=(asked,)))
+            answer: DescribeQuorumResponse = self._ask(DescribeQuorumRequest(topics=(asked,)))
         except UnsupportedVersion:
             return None
         if answer.error_code or not answer.topics or answer.topics[0].partitions[0].error_code:
+            return None
+        return answer
+
+    def _quorum(self) -> QuorumSeen | None:
+        answer = self._describe_quorum()
+        if answer is None:
             return None
         seen = answer.topics[0].partitions[0]
         ends = [each.log_end_offset for each in seen.current_voters if each.replica_id == seen.leader_id]
@@ -176,6 +189,33 @@ class Administration:
 
     def unregister(self, node: int) -> None:
         self._tell(UnregisterBrokerRequest(broker_id=node), "unregister a broker")
+
+    def add_voter(self, node: int) -> None:
+        """A broker that runs gets a vote in the metadata quorum."""
+        disk = self._disk_of(node)
+        request = AddRaftVoterRequest(timeout_ms=_CATCH_UP_MS, voter_id=node, voter_directory_id=disk)
+        self._change_voters(request, ErrorCode.DUPLICATE_VOTER)
+
+    def remove_voter(self, node: int) -> None:
+        request = RemoveRaftVoterRequest(voter_id=node, voter_directory_id=self._disk_of(node))
+        self._change_voters(request, ErrorCode.VOTER_NOT_FOUND)
+
+    def _change_voters(self, request: AddRaftVoterRequest | RemoveRaftVoterRequest, done: ErrorCode) -> None:
+        """`done`: what is said when it is so already. It may be asked twice, if an answer was lost."""
+        try:
+            self._tell(request, "change who votes")
+        except KafkaError as error:
+            if error.code is not done:
+                raise
+
+    def _disk_of(self, node: int) -> UUID:
+        """A vote belongs to a broker and the disk it votes from."""
+        answer = self._cluster.retry(self._describe_quorum)
+        if answer is None:
+            raise _not_here("change who votes")
+        part = answer.topics[0].partitions[0]
+        known = {each.replica_id: each.replica_directory_id for each in (*part.observers, *part.current_voters)}
+        return known.get(node, NO_UUID)
 
     def _ask(self, request: Any) -> Any:
         return self._cluster.anyone().ask(request)

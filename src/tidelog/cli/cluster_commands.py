@@ -138,6 +138,9 @@ def add(
     rebalance: Annotated[
         bool, typer.Option("--rebalance", help="Give every broker its share of replicas and leaders.")
     ] = False,
+    voter: Annotated[
+        bool, typer.Option("--voter", help="Give it a vote in the metadata quorum, once it runs.")
+    ] = False,
     at_once: AtOnceOption = 50,
     dry_run: DryRunOption = False,
     bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
@@ -145,9 +148,10 @@ def add(
 ) -> None:
     """Add a broker to a cluster.
 
-    Prints the command that starts it; once it runs, --rebalance gives every broker its share of replicas and leaders.
+    Prints the command that starts it. Once it runs, --rebalance gives every broker its share of replicas and leaders,
+    and --voter makes it one of those that keep the metadata.
     """
-    from tidelog.cli.cluster_add import command_for, evened_out
+    from tidelog.cli.cluster_add import command_for, evened_out, give_vote
     from tidelog.cli.cluster_admin import Administration
     from tidelog.cli.cluster_moves import plan_to_json
     from tidelog.cli.cluster_progress import carry_out
@@ -155,12 +159,16 @@ def add(
     admin = Administration.of(Cluster.dial(bootstrap, properties))
     seen = admin.look()
     here = {each.id for each in seen.brokers}
-    if not rebalance and not dry_run:
+    if not (rebalance or dry_run) and not (voter and node in here):
         for line in command_for(seen, node, bootstrap):
             print(line)
         return
     if node is not None and node not in here:
         raise Problem(f"broker {node} is not there yet", f"`tidelog cluster add {node}` prints how to start it")
+    if voter and not dry_run:
+        print(give_vote(admin, seen, node))
+        if not rebalance:
+            return
     plan = evened_out(seen)
     if dry_run:
         print_json(plan_to_json(plan))
@@ -189,8 +197,8 @@ def decommission(
 ) -> None:
     """Take a broker out of a cluster.
 
-    Moves all its replicas to the others. Run it while the broker runs, stop the broker when it says so, and run it
-    again to have the broker forgotten.
+    Moves all its replicas to the others and takes its vote away, if it has one. Run it while the broker runs, stop the
+    broker when it says so, and run it again to have the broker forgotten.
     """
     from tidelog.cli.cluster_admin import Administration
     from tidelog.cli.cluster_leave import Leaving

@@ -12,6 +12,13 @@ from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition
 
 
+def told_of_voters(voters: int) -> str:
+    spare = (voters - 1) // 2
+    return f"{count(voters, 'voter')} {'bears' if voters == 1 else 'bear'} " + (
+        f"the loss of {spare}" if spare else "no loss"
+    )
+
+
 class Leaving:
     def __init__(self, admin: Administration, node: int, *, may_shrink: bool) -> None:
         self._admin = admin
@@ -32,6 +39,20 @@ class Leaving:
                 f"broker {self._node} is the only one there", "start another one first: `tidelog cluster add`"
             )
 
+    def _take_vote(self, seen: Picture) -> Iterator[str]:
+        """Before it is stopped: a voter that is stopped and still counts is one that is down."""
+        voters = [] if seen.quorum is None else [each.id for each in seen.quorum.voters]
+        if self._node not in voters:
+            return
+        try:
+            self._admin.remove_voter(self._node)
+        except KafkaError as error:
+            raise Problem(
+                f"broker {self._node} keeps its vote: {error}",
+                "`tidelog cluster status` shows the voters, and `tidelog cluster add NODE --voter` makes another one",
+            ) from None
+        yield f"broker {self._node} votes no more; {told_of_voters(len(voters) - 1)}"
+
     def carry_out(self, plan: Plan, at_once: int) -> Iterator[str]:
         if plan:
             carry_out(self._admin, plan, at_once=at_once)
@@ -43,12 +64,7 @@ class Leaving:
                 f"broker {self._node} holds {count(left, 'replica')} that came while others were moved",
                 f"run `tidelog cluster decommission {self._node}` again",
             )
-        if seen.quorum is not None and self._node in {each.id for each in seen.quorum.voters}:
-            yield (
-                f"broker {self._node} holds nothing any more, but it votes in the metadata quorum: "
-                f"let it run without partitions, for stopped it counts as a voter that is down"
-            )
-            return
+        yield from self._take_vote(seen)
         if self._node in {each.id for each in seen.brokers}:
             yield f"broker {self._node} holds nothing any more: stop it, then run this again to forget it"
             return

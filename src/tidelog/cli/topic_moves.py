@@ -38,6 +38,14 @@ def reassign(
     cancel: Annotated[bool, typer.Option("--cancel", help="Take back what is under way.")] = False,
     partition: PartitionOption = None,
     at_once: Annotated[int, typer.Option("--at-once", min=1, help="Partitions that move at the same time.")] = 50,
+    throttle: Annotated[
+        str | None,
+        typer.Option(
+            "--throttle",
+            metavar="RATE|none",
+            help="Copy no faster than this on each broker, such as 50MB a second. none lifts a limit that was left.",
+        ),
+    ] = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Show progress until all have arrived.")] = True,
     bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
     properties: PropertyOption = None,
@@ -46,7 +54,7 @@ def reassign(
     """Move replicas to other brokers.
 
     Nobody who reads or writes has to stop for it: the new replicas catch up first, and only then do the old ones go.
-    Without --to, --plan or --cancel it shows what is being moved.
+    Without --to, --plan or --cancel it shows what is being moved. A --throttle ends when all have arrived.
     """
     from tidelog.cli.cluster_admin import Administration
 
@@ -57,18 +65,49 @@ def reassign(
     if cancel:
         _cancel(admin, topic, partition, output)
     elif to is None and plan is None:
+        if throttle is not None:
+            _lift(kafka, admin, topic, throttle)
         _show(admin, topic, partition, output)
     else:
         wanted = _wanted(admin, topic, partition, to, plan)
-        from tidelog.cli.cluster_progress import carry_out
-
-        carry_out(admin, wanted, at_once=at_once, wait=wait)
+        _move(kafka, admin, wanted, at_once=at_once, wait=wait, throttle=throttle)
         if output is Output.JSON:
             from tidelog.cli.cluster_moves import plan_to_json
 
             print_json(plan_to_json(wanted))
         elif wait:
             print(f"{count(len(wanted), 'partition')} moved")
+
+
+def _move(
+    kafka: Cluster, admin: "Administration", plan: "Plan", *, at_once: int, wait: bool, throttle: str | None
+) -> None:
+    from tidelog.cli.cluster_progress import carry_out
+    from tidelog.cli.cluster_throttle import lift, limit, parse_rate
+
+    rate = None if throttle is None else parse_rate(throttle)
+    if rate is None:
+        carry_out(admin, plan, at_once=at_once, wait=wait)
+        return
+    limit(kafka, admin.look(), plan, rate)
+    arrived = False
+    try:
+        carry_out(admin, plan, at_once=at_once, wait=wait)
+        arrived = wait
+    finally:
+        if arrived:
+            lift(kafka, admin.look(), (place.topic for place in plan))
+        else:
+            note(f"  the limit of {rate:,} bytes a second stays: tidelog topic reassign --throttle none lifts it")
+
+
+def _lift(kafka: Cluster, admin: "Administration", topic: str | None, throttle: str) -> None:
+    from tidelog.cli.cluster_throttle import lift, parse_rate
+
+    if parse_rate(throttle) is not None:
+        raise typer.BadParameter("--throttle limits a move: say where to with --to or --plan")
+    seen = admin.look()
+    lift(kafka, seen, (each.topic for each in seen.partitions if topic in (None, each.topic)))
 
 
 def _wanted(

@@ -21,6 +21,7 @@ from tidelog.cluster.records import (
     ProducerIdsRecord,
     TopicRecord,
     TopicRemoved,
+    VoterRecord,
 )
 from tidelog.errors import invariant
 
@@ -86,6 +87,8 @@ class MetadataImage(msgspec.Struct, frozen=True):
     configs: Mapping[ConfigResource, Mapping[str, str]] = MappingProxyType({})
     next_producer_id: int = 0
     brokers: Mapping[int, BrokerImage] = MappingProxyType({})
+    voters: Mapping[int, bool] = MappingProxyType({})
+    """Brokers that were given a vote in the quorum, or lost it, by request."""
 
     def is_available(self, node_id: int) -> bool:
         """Whether this broker may be given something to lead."""
@@ -116,6 +119,7 @@ class MetadataImage(msgspec.Struct, frozen=True):
         """Everything needed to rebuild this image from nothing: the content of a snapshot."""
         records: list[AnyRecord] = [ImageReset(self.cluster_id), ProducerIdsRecord(self.next_producer_id)]
         records.extend(self.brokers.values())
+        records.extend(VoterRecord(node_id, votes) for node_id, votes in self.voters.items())
         for topic in self.topics.values():
             records.append(TopicRecord(topic.name, topic.topic_id))
             records.extend(partition.record(topic.topic_id) for partition in topic.partitions)
@@ -138,6 +142,7 @@ class _Draft:
         self.configs = dict(image.configs)
         self.next_producer_id = image.next_producer_id
         self.brokers = dict(image.brokers)
+        self.voters = dict(image.voters)
         self.partitions: dict[str, list[PartitionImage]] = {}
 
     def apply(self, record: AnyRecord) -> None:
@@ -166,6 +171,8 @@ class _Draft:
                 self.brokers[node_id] = record
             case BrokerRemoved(node_id):
                 self.brokers.pop(node_id, None)
+            case VoterRecord(node_id, votes):
+                self.voters[node_id] = votes
             case ImageReset(cluster_id):
                 self._load(MetadataImage(cluster_id, self.version))
 
@@ -201,4 +208,5 @@ class _Draft:
             self.configs,
             self.next_producer_id,
             self.brokers,
+            self.voters,
         )

@@ -86,6 +86,13 @@ class BrokerRemoved(MetadataRecord, frozen=True, tag="broker-removed"):
     node_id: int
 
 
+class VoterRecord(MetadataRecord, frozen=True, tag="voter"):
+    """Whether this broker should have a vote in the quorum, whatever the list that brokers were started with says."""
+
+    node_id: int
+    votes: bool
+
+
 AnyRecord = (
     ImageReset
     | TopicRecord
@@ -95,6 +102,7 @@ AnyRecord = (
     | ProducerIdsRecord
     | BrokerRecord
     | BrokerRemoved
+    | VoterRecord
 )
 
 _encoder = msgspec.json.Encoder()

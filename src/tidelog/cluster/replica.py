@@ -44,6 +44,7 @@ class Replica:
         "leader_epoch",
         "log",
         "on_append",
+        "on_refused",
         "on_watermark",
         "partition",
         "partition_epoch",
@@ -61,7 +62,9 @@ class Replica:
         self.on_watermark: Callable[[Replica], None] | None = None
         """Told of every advance, of the last stable offset too."""
         self.on_append: Callable[[Replica], None] | None = None
-        """Told of every append that followers wait for. These two are the only signals that go up."""
+        """Told of every append that followers wait for."""
+        self.on_refused: Callable[[Replica, StorageOffline], None] | None = None
+        """Told of a write that the disk did not take. These three are the only signals that go up."""
         self.is_leader = True
         self.leader = NO_LEADER
         self.partition_epoch = 0
@@ -187,17 +190,22 @@ class Replica:
             self.check_leader()
         if acks == -1 and log.config.min_insync_replicas > 1 and not self.has_enough:
             self._refuse_isr()
-        if verification is None and not from_coordinator:
-            appended = log.append(records, leader_epoch=self.leader_epoch, now_ms=now_ms, prepared=prepared)
-        else:
-            appended = log.append(
-                records,
-                leader_epoch=self.leader_epoch,
-                now_ms=now_ms,
-                prepared=prepared,
-                from_coordinator=from_coordinator,
-                verification=verification,
-            )
+        try:
+            if verification is None and not from_coordinator:
+                appended = log.append(records, leader_epoch=self.leader_epoch, now_ms=now_ms, prepared=prepared)
+            else:
+                appended = log.append(
+                    records,
+                    leader_epoch=self.leader_epoch,
+                    now_ms=now_ms,
+                    prepared=prepared,
+                    from_coordinator=from_coordinator,
+                    verification=verification,
+                )
+        except StorageOffline as error:
+            if self.on_refused is not None:
+                self.on_refused(self, error)
+            raise
         self._appended()
         return appended
 

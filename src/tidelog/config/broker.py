@@ -72,15 +72,13 @@ class BrokerConfig:
         200, "How often a broker tells the controller that it is there.", at_least(1)
     )
     broker_session_timeout_ms: int = integer(
-        1_500,
-        "A broker that is silent for this long no longer leads anything. Kafka's default is 9000.",
-        at_least(1),
+        1_500, "A broker that is silent for this long no longer leads anything. Kafka's default is 9000.", at_least(1)
     )
     controller_quorum_election_timeout_ms: int = integer(
-        750,
-        """Without a leader for this long, and up to as much again, a voter stands for election. Kafka's default is
-        1000.""",
-        at_least(1),
+        750, "A voter without a leader for one to two times this stands for election. Kafka's is 1000.", at_least(1)
+    )
+    metadata_log_max_record_bytes_between_snapshots: int = long(
+        20_971_520, "Of metadata, until a snapshot takes the place of its log.", at_least(1)
     )
     replica_lag_time_max_ms: int = long(
         10_000,
@@ -214,10 +212,14 @@ class BrokerConfig:
     min_insync_replicas: int = integer(
         1, "acks=all is refused while fewer replicas than this are in sync.", at_least(1), dynamic=True
     )
+    leader_replication_throttled_rate: int = long(
+        LONG_MAX, "Bytes a second from here to listed replicas that are catching up.", at_least(1), dynamic=True
+    )
+    follower_replication_throttled_rate: int = long(
+        LONG_MAX, "Bytes a second to listed replicas here that are catching up.", at_least(1), dynamic=True
+    )
     unclean_leader_election_enable: bool = boolean(
-        False,
-        "Let a replica that is not in sync lead, losing records, when no other is left.",
-        dynamic=True,
+        False, "Let a replica that is not in sync lead, losing records, when no other is left.", dynamic=True
     )
     producer_id_expiration_ms: int = integer(
         86_400_000, "An idempotent producer that wrote nothing for this long is forgotten.", at_least(1)
@@ -262,9 +264,7 @@ class BrokerConfig:
         at_least(1),
     )
     group_consumer_min_session_timeout_ms: int = integer(
-        6_000,
-        "The shortest consumer.session.timeout.ms a group may be given. Kafka's default is 45000.",
-        at_least(1),
+        6_000, "The shortest consumer.session.timeout.ms a group may be given. Kafka's default is 45000.", at_least(1)
     )
     group_consumer_max_session_timeout_ms: int = integer(
         1_800_000,
@@ -272,9 +272,7 @@ class BrokerConfig:
         at_least(1),
     )
     group_consumer_min_heartbeat_interval_ms: int = integer(
-        100,
-        "The shortest consumer.heartbeat.interval.ms a group may be given. Kafka's default is 5000.",
-        at_least(1),
+        100, "The shortest consumer.heartbeat.interval.ms a group may be given. Kafka's default is 5000.", at_least(1)
     )
     group_consumer_max_heartbeat_interval_ms: int = integer(
         60_000,

@@ -4,6 +4,7 @@ A row is written as a dataclass field (see `broker.py` and `topic.py`), so the t
 reads and the reference page cannot disagree. Kafka's name of a setting is its attribute with dots for underscores.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
@@ -148,6 +149,11 @@ def one_of(*words: str) -> Valid:
 
 def some_of(*words: str) -> Valid:
     return Valid("of " + ", ".join(words), lambda value: bool(value) and set(value) <= set(words))
+
+
+def partitions_of_brokers() -> Valid:
+    shape = re.compile(r"\d+:\d+|\*")
+    return Valid("of partition:broker, or *", lambda value: all(shape.fullmatch(each) for each in value))
 
 
 def gzip_level() -> Valid:

@@ -19,6 +19,7 @@ from tidelog.config.setting import (
     list_of,
     long,
     one_of,
+    partitions_of_brokers,
     some_of,
     string,
     table,
@@ -72,11 +73,23 @@ class TopicConfig:
         cut loses what the operating system had not written out. This setting is Tidelog's own.""",
         inherits=("flush.on.ack",),
     )
+    follower_replication_throttled_replicas: tuple[str, ...] = list_of(
+        (),
+        """Replicas that catch up no faster than their broker's follower.replication.throttled.rate, each as
+        partition:broker; * is all of them.""",
+        partitions_of_brokers(),
+    )
     index_interval_bytes: int = integer(
         4096,
         "Bytes of log between two entries of the offset and time indexes.",
         at_least(0),
         inherits=("log.index.interval.bytes",),
+    )
+    leader_replication_throttled_replicas: tuple[str, ...] = list_of(
+        (),
+        """Replicas from which others catch up no faster than their broker's leader.replication.throttled.rate, each as
+        partition:broker; * is all of them.""",
+        partitions_of_brokers(),
     )
     max_compaction_lag_ms: int = long(
         LONG_MAX,

@@ -7,7 +7,7 @@ it. The first forms a quorum of one; the others observe it, catch up and are add
 A disk with history from before there was a quorum forms it wherever it is in the list; two such disks are two clusters.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from tidelog.consensus.raft import Raft
@@ -54,20 +54,25 @@ def decide(own: DiskReport, listed: Iterable[int], others: Mapping[int, DiskRepo
     return FORM if own.key.id == first else JOIN
 
 
-def next_voter(raft: Raft, listed: Mapping[int, Voter]) -> tuple[ReplicaKey | None, Voter | None]:
+def next_voter(
+    raft: Raft, listed: Mapping[int, Voter], retired: Collection[int] = ()
+) -> tuple[ReplicaKey | None, Voter | None]:
     """(whom to remove, whom to add) for a leader to come closer to the listed voters; at most one is not None.
 
     `listed` is keyed by node id, each with the disk that the node has now. A voter whose node came back with another
-    disk is removed once the new disk follows.
+    disk is removed once the new disk follows. Those that are `retired` go as soon as the others can do without them.
     """
     if raft.role != LEADER:
         return None, None
+    for voter in raft.voters:
+        if voter.id in retired and raft.bears_loss_of(voter.key):
+            return voter.key, None
     following = {state.key for state in raft.status().observers}
     for voter in raft.voters:
         present = listed.get(voter.id)
         if present is not None and present.key != voter.key and present.key in following and len(raft.voters) > 1:
             return voter.key, None
     for voter in listed.values():
-        if not raft.voters.has_id(voter.id) and voter.key in following:
+        if not raft.voters.has_id(voter.id) and raft.is_followed_by(voter.key):
             return None, voter
     return None, None

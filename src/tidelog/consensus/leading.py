@@ -95,9 +95,11 @@ class Leading(Following):
             self._heartbeat()
 
     def _hears_majority(self) -> bool:
-        oldest = self._now - self.settings.election_timeout_ms
-        heard = [key for key, progress in self._progress.items() if progress.answered_ms > oldest]
-        return self.voters.is_quorum([self.key, *heard])
+        return self.voters.is_quorum(self._heard(self._now - self.settings.election_timeout_ms))
+
+    def _heard(self, oldest: int) -> list[ReplicaKey]:
+        """This one, and who answered it after that."""
+        return [self.key, *(key for key, progress in self._progress.items() if progress.answered_ms > oldest)]
 
     def _forget_silent_observers(self) -> None:
         oldest = self._now - self.settings.observer_timeout_ms

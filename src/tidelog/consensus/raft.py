@@ -216,11 +216,15 @@ class Raft(Leading):
         self._check_may_change_voters()
         if self.voters.has_id(voter.id):
             raise DuplicateVoter(voter.id)
-        progress = self._progress.get(voter.key)
-        oldest = self._now - self.settings.election_timeout_ms
-        if progress is None or progress.match < self._epoch_end or progress.caught_up_ms < oldest:
+        if not self.is_followed_by(voter.key):
             raise NotCaughtUp(f"{voter.key} does not follow closely enough")
         return self._propose(VOTERS, 1, encode_voters(self.voters.with_voter(voter)))
+
+    def is_followed_by(self, key: ReplicaKey) -> bool:
+        """Closely enough to become a voter."""
+        progress = self._progress.get(key)
+        oldest = self._now - self.settings.election_timeout_ms
+        return progress is not None and progress.match >= self._epoch_end and progress.caught_up_ms >= oldest
 
     def remove_voter(self, key: ReplicaKey) -> Proposed:
         """A leader that removes itself leads until that is committed."""
@@ -230,6 +234,12 @@ class Raft(Leading):
         if len(self.voters) == 1:
             raise LastVoter
         return self._propose(VOTERS, 1, encode_voters(self.voters.without(key)))
+
+    def bears_loss_of(self, key: ReplicaKey, since_ms: int | None = None) -> bool:
+        """Whether those that would be left are a quorum of themselves, going by who answered this leader since then, or
+        just now. To be wrong about it would stop the quorum until one that is dead comes back."""
+        oldest = self._now - 2 * self.settings.heartbeat_ms if since_ms is None else since_ms
+        return self.voters.without(key).is_quorum(self._heard(oldest))
 
     def follow_peers(self, node_ids: Iterable[int]) -> None:
         """Whom to ask for a leader as long as the log names no voters."""

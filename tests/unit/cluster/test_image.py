@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tidelog.cluster import controller
 from tidelog.cluster.image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage
-from tidelog.cluster.records import ConfigRecord, ProducerIdsRecord, decode_record, encode_record
+from tidelog.cluster.records import ConfigRecord, ProducerIdsRecord, VoterRecord, decode_record, encode_record
 from tidelog.errors import KafkaError
 
 EMPTY = MetadataImage("test-cluster")
@@ -71,6 +71,7 @@ wishes = st.lists(
         st.tuples(st.just("grow"), st.sampled_from("abcd"), st.integers(1, 8)),
         st.tuples(st.just("config"), st.sampled_from("abcd"), st.integers(1000, 1003)),
         st.tuples(st.just("ids"), st.just(""), st.just(0)),
+        st.tuples(st.just("vote"), st.just(""), st.integers(-3, 3)),
     ),
     max_size=30,
 )
@@ -90,6 +91,8 @@ def test_an_images_own_records_rebuild_it(history: list[tuple[str, str, int]]) -
                     image = image.apply(controller.create_partitions(image, name, total=count, brokers=[1]))
                 case "config":
                     image = image.apply(controller.alter_topic_config(image, name, {"retention.ms": str(count)}))
+                case "vote":
+                    image = image.apply([VoterRecord(abs(count), count > 0)])
                 case "ids":
                     image = image.apply(controller.allocate_producer_ids(image)[1])
         except KafkaError:
@@ -101,4 +104,5 @@ def test_an_images_own_records_rebuild_it(history: list[tuple[str, str, int]]) -
     assert {key: value for key, value in rebuilt.configs.items() if value} == {
         key: value for key, value in image.configs.items() if value
     }
+    assert rebuilt.voters == image.voters
     assert rebuilt.next_producer_id == image.next_producer_id

@@ -222,3 +222,21 @@ def test_who_forms_a_quorum() -> None:
     with pytest.raises(TwoHistories):
         decide(old, listed, {1: disk(1, end_offset=3), 3: disk(3)})
     assert report(Cluster(1)[1]) == DiskReport(key_of(1), True, 1)
+
+
+def test_a_retired_voter_goes_when_the_others_can_do_without_it() -> None:
+    cluster = Cluster(1, 2, 3)
+    leader = cluster.elect(1)
+    assert next_voter(leader, {}, [3]) == (key_of(3), None)
+    assert next_voter(leader, {}, [1]) == (key_of(1), None), "itself too"
+    cluster.isolate(2)
+    cluster.elapse(3000)
+    assert leader.role == LEADER
+    assert next_voter(leader, {}, [3]) == (None, None), "the two that were left would be no majority"
+    assert next_voter(leader, {}, [2, 3]) == (key_of(2), None), "the dead one first"
+    leader.remove_voter(key_of(2))
+    change(cluster)
+    assert next_voter(leader, {}, [2, 3]) == (key_of(3), None)
+    leader.remove_voter(key_of(3))
+    change(cluster)
+    assert next_voter(leader, {}, [1]) == (None, None), "the last one stays"

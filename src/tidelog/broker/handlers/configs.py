@@ -193,7 +193,8 @@ class ConfigsHandler:
                 _check_group_name(name)
                 GroupConfig.resolve(self._partitions.broker_config, wanted)
                 return controller.config_changes(resource_type, name, present, wanted)
-            self._check_broker(resource_type, name)
+            if resource_type != BROKER_RESOURCE or name not in map(str, image.brokers):
+                self._check_broker(resource_type, name)  # those of another broker are told to it by the metadata
             validate_broker_configs(wanted)
             records = controller.config_changes(resource_type, name, present, wanted)
             self._partitions.check_configs(image.apply(records), image.topics)

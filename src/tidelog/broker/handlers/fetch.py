@@ -14,10 +14,10 @@ from uuid import UUID
 from tidelog.broker.connection import Part
 from tidelog.broker.fetch_sessions import FetchSessions, Key, Session, Wanted
 from tidelog.broker.flusher import Flusher
+from tidelog.broker.handlers.follower_fetch import FollowerFetches, divergence
 from tidelog.broker.partitions import Partitions
 from tidelog.broker.requests import Context, Endpoint, Later, RawReply
 from tidelog.broker.waiting import ParkedFetch, Waiting
-from tidelog.clock import Clock
 from tidelog.cluster.replica import Replica
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.storage.log import Slice
@@ -33,8 +33,6 @@ FIRST_VERSION_WITH_IDS = 13
 FOLLOWERS_SINCE = 11
 """The first version by which consumers read from replicas that do not lead."""
 NOTHING_ABORTED: tuple[()] = ()
-NOT_TOLD = -1
-"""In place of a last stable offset: a follower finds its own."""
 
 Aborted = tuple[AbortedTransaction, ...] | None
 Closest = Callable[[Replica, int, str], int | None]
@@ -51,14 +49,13 @@ class FetchHandler:
         flusher: Flusher,
         sessions: FetchSessions,
         max_bytes: int,
-        clock: Clock,
         *,
-        for_brokers: bool = False,
+        followers: FollowerFetches | None = None,
         closest: Closest | None = None,
     ) -> None:
         self._closest = closest
-        self._clock = clock
-        self._for_brokers = for_brokers
+        self._followers = followers
+        """Only the listener for brokers has it: on the others nobody may say that it is a follower."""
         self._partitions = partitions
         self._waiting = waiting
         self._flusher = flusher
@@ -76,10 +73,10 @@ class FetchHandler:
             return encode_fetch_response(context.version, context.correlation_id, 0, error.code, 0, ())
         attempt = Attempt(context, request, session)
         if attempt.follower != CONSUMER:
-            if not self._for_brokers:
+            if self._followers is None:
                 code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
                 return encode_fetch_response(context.version, context.correlation_id, 0, code, 0, ())
-            self._note_follower(attempt)
+            self._followers.note(attempt)
         if attempt.size > AT_ONCE:
             return self._fetch_in_turns(attempt)
         done = self._read(attempt)
@@ -100,23 +97,11 @@ class FetchHandler:
             if replica.high_watermark != replica.log.end_offset and not follows:
                 self._flusher.mark(replica)  # what this reader waits for is written, and only has to reach the disk
         parked = ParkedFetch(context.connection, attempt.replicas, retry, follows=follows)
-        self._waiting.park_fetch(parked, request.max_wait_ms / 1000)
+        wait_ms = request.max_wait_ms
+        if self._followers is not None:
+            wait_ms = self._followers.wait_ms(wait_ms)
+        self._waiting.park_fetch(parked, wait_ms / 1000)
         return None
-
-    def _note_follower(self, attempt: "Attempt") -> None:
-        """Once a request: where the follower is. That may move the watermark, and consumers with it."""
-        state = attempt.request.replica_state
-        now_ms = self._clock.monotonic_ms()
-        for name, topic_id, wishes in attempt.topics:
-            for wish in wishes:
-                try:
-                    replica = self._partitions.find(name, topic_id, wish.partition)
-                    replica.check_leader()
-                    replica.check_follower_epoch(wish.current_leader_epoch)
-                    if _divergence(replica, wish) is None:
-                        replica.follower_fetched(attempt.follower, wish.fetch_offset, state.replica_epoch, now_ms)
-                except KafkaError:
-                    continue  # told with the answer
 
     async def _fetch_in_turns(self, attempt: "Attempt") -> None:
         """So many partitions that others would wait: read some, let them have their turn, go on. Such a fetch is
@@ -161,8 +146,8 @@ class FetchHandler:
                 results.append(_failure(index, ErrorCode.NOT_LEADER_OR_FOLLOWER))
                 continue
             attempt.replicas.append(replica)
-            if attempt.follower != CONSUMER:
-                results.append(_read_for_follower(attempt, replica, wish))
+            if self._followers is not None and attempt.follower != CONSUMER:
+                results.append(self._followers.read(attempt, replica, wish))
                 continue
             if attempt.request.rack_id and self._closest is not None:
                 nearer = self._closest(replica, wish.fetch_offset, attempt.request.rack_id)
@@ -331,7 +316,7 @@ def _read_one(attempt: "Attempt", replica: Replica, wish: FetchPartition, aborte
     records: Slice | None = None
     try:
         replica.check_epoch(wish.current_leader_epoch)
-        diverging = _divergence(replica, wish) if wish.last_fetched_epoch >= 0 else None
+        diverging = divergence(replica, wish) if wish.last_fetched_epoch >= 0 else None
         limit = attempt.limit(wish)
         if diverging is None and (limit > 0 or attempt.found == 0):
             records = replica.read(wish.fetch_offset, limit, min_one=attempt.found == 0, committed=aborted is not None)
@@ -344,32 +329,11 @@ def _read_one(attempt: "Attempt", replica: Replica, wish: FetchPartition, aborte
     return attempt.take(replica, wish, diverging, records, replica.last_stable_offset, aborted)
 
 
-def _read_for_follower(attempt: "Attempt", replica: Replica, wish: FetchPartition) -> FetchedPartition:
-    records: Slice | None = None
-    try:
-        replica.check_follower_epoch(wish.current_leader_epoch)
-        diverging = _divergence(replica, wish)
-        limit = attempt.limit(wish)
-        if diverging is None and (limit > 0 or attempt.found == 0):
-            records = replica.read_as_follower(wish.fetch_offset, limit, min_one=attempt.found == 0)
-    except KafkaError as error:
-        return attempt.fail(wish, error.code)
-    except OSError:
-        return attempt.fail(wish, ErrorCode.KAFKA_STORAGE_ERROR)
-    return attempt.take(replica, wish, diverging, records, NOT_TOLD, None)
-
-
 def _aborted_in(replica: Replica, offset: int, records: Slice) -> Aborted:
     return tuple(
         AbortedTransaction(producer_id=producer_id, first_offset=first_offset)
         for producer_id, first_offset in replica.log.aborted_in(offset, records)
     )
-
-
-def _divergence(replica: Replica, wish: FetchPartition) -> EpochEndOffset | None:
-    """Where the client's history leaves ours, if it does: it must truncate before it can read on."""
-    parts = replica.parts_at(wish.fetch_offset, wish.last_fetched_epoch)
-    return None if parts is None else EpochEndOffset(epoch=parts[0], end_offset=parts[1])
 
 
 def _elsewhere(replica: Replica, partition: int, node_id: int) -> FetchedPartition:

@@ -1,8 +1,7 @@
 """Who leads and where replicas are, by request: ElectLeaders 0-2, AlterPartitionReassignments 0-1,
 ListPartitionReassignments 0, UnregisterBroker 0. Decided by `cluster.elections` and `cluster.brokers`.
 
-Not done: `timeout_ms` is ignored, since a change is committed or refused at once; replication of a reassignment is not
-throttled.
+Not done: `timeout_ms` is ignored, since a change is committed or refused at once.
 """
 
 from collections.abc import Callable

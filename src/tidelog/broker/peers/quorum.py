@@ -16,6 +16,7 @@ from tidelog.cluster.records import AnyRecord
 from tidelog.consensus.driver import Driver, SnapshotJob
 from tidelog.consensus.entries import Entry, SnapshotId
 from tidelog.consensus.errors import NotLeader
+from tidelog.consensus.formation import next_voter
 from tidelog.consensus.messages import AnyMessage, decode_message, encode_message
 from tidelog.consensus.raft import Raft
 from tidelog.consensus.ready import Store, Sync
@@ -50,6 +51,7 @@ class Quorum:
         own_address: Address,
         voters: dict[int, Address],
         settings: Settings,
+        snapshot_bytes: int,
         dice: Dice,
         clock: Clock,
         loop: AbstractEventLoop,
@@ -71,7 +73,7 @@ class Quorum:
         self._store = store
         self.raft = Raft(store.key, store.restore(), store, settings=settings, dice=dice, now_ms=clock.monotonic_ms())
         self.raft.follow_peers(voters)
-        self._driver = Driver(self.raft, store, _Noting(self))
+        self._driver = Driver(self.raft, store, _Noting(self), snapshot_bytes=snapshot_bytes)
         self._links: dict[int, _Outbox] = {}
         self._tick: TimerHandle | None = None
         self._known_leader = NOBODY
@@ -240,22 +242,21 @@ class Quorum:
         room for the new one."""
         if not self.leads:
             return
-        status = self.raft.status()
-        for observer in status.observers:
-            node_id = observer.key.id
-            if node_id not in self._voters:
-                continue
-            old = next((each for each in self.raft.voters if each.id == node_id), None)
-            try:
-                if old is not None:
-                    self.raft.remove_voter(old.key)
-                else:
-                    self.raft.add_voter(self._voter(node_id, observer.key.directory_id))
-            except KafkaError:
-                continue  # not yet: it has not caught up, or another change is under way
-            log.info("quorum changes", node=node_id, now_votes=old is None)
-            self._loop.call_soon(self._turn)
-            return
+        wishes = self.machine.image.voters
+        observers = [state.key for state in self.raft.status().observers]
+        listed = {key.id: self._voter(*key) for key in observers if wishes.get(key.id, key.id in self._voters)}
+        gone, new = next_voter(self.raft, listed, [node_id for node_id, votes in wishes.items() if not votes])
+        try:
+            if gone is not None:
+                self.raft.remove_voter(gone)
+            elif new is not None:
+                self.raft.add_voter(new)
+            else:
+                return
+        except KafkaError:
+            return  # not yet: it has not caught up, or another change is under way
+        log.info("quorum changes", removed=gone and gone.id, added=new and new.id)
+        self._loop.call_soon(self._turn)
 
     def _voter(self, node_id: int, directory_id: str) -> Voter:
         host, port = self.addresses.get(node_id, self._own_address)
@@ -304,7 +305,14 @@ class Quorum:
         self._waiting.clear()
 
     def link(self, node_id: int) -> PeerLink:
-        return PeerLink(self._loop, lambda: self.addresses.get(node_id), f"tidelog-{self.node_id}")
+        return PeerLink(self._loop, lambda: self._address_of(node_id), f"tidelog-{self.node_id}")
+
+    def _address_of(self, node_id: int) -> Address | None:
+        """As it was heard of or named when this broker was started; else as it was when it was given its vote."""
+        if node_id in self.addresses:
+            return self.addresses[node_id]
+        endpoints = [each.endpoints[0] for each in self.raft.voters if each.id == node_id and each.endpoints]
+        return (endpoints[0].host, endpoints[0].port) if endpoints else None
 
     def spawn(self, work: "asyncio._CoroutineLike[None]") -> None:
         self._spawn(work)

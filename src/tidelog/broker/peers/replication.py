@@ -15,6 +15,7 @@ from tidelog.broker.peers.links import PeerLink, Unreachable
 from tidelog.clock import Clock
 from tidelog.cluster import follower
 from tidelog.cluster.replica import Replica
+from tidelog.cluster.throttle import Throttle
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicId
 from tidelog.wire.messages.data import (
@@ -56,7 +57,11 @@ class Replication:
         broker_epoch: Callable[[], int],
         checkpoint: Callable[[], Awaitable[None]],
         on_disk_error: Callable[[str], None],
+        throttle: Throttle,
+        is_in_sync: Callable[[Replica], bool],
     ) -> None:
+        self.throttle = throttle
+        self.is_in_sync = is_in_sync
         self.checkpoint = checkpoint
         """Makes recovery points durable: after a cut they must not lie behind the end of the log."""
         self.node_id = node_id
@@ -75,6 +80,10 @@ class Replication:
         if replica.leader not in self._by_leader:
             self._by_leader[replica.leader] = LeaderLoop(self, replica.leader)
         self._by_leader[replica.leader].add(replica)
+
+    def is_held_back(self, replica: Replica) -> bool:
+        """Whether there is a limit on how fast it catches up. Whoever is in sync has none: producers wait for it."""
+        return self.throttle.concerns(replica) and not self.is_in_sync(replica)
 
     def forget(self, replicas: Iterable[Replica]) -> None:
         for replica in replicas:
@@ -134,9 +143,16 @@ class LeaderLoop:
         await self._flush([replica for replica in asked.values() if replica.safe_offset < replica.log.end_offset])
         if not asked:
             return False
+        held_back, budget, wait_ms = self._limits(asked.values())
+        if held_back and not budget:
+            asked = {key: replica for key, replica in asked.items() if replica not in held_back}
+            if not asked:
+                await asyncio.sleep(wait_ms / 1000)
+                return True
         wishes = {key: follower.wish_of(replica) for key, replica in asked.items()}
+        most = {key: budget for key, replica in asked.items() if replica in held_back}
         response = await self._room.link_to(self._leader).call(
-            self._request(wishes), FETCH_VERSION, timeout=WAIT_MS / 1000 + ANSWER_SECONDS
+            self._request(wishes, most, wait_ms), FETCH_VERSION, timeout=WAIT_MS / 1000 + ANSWER_SECONDS
         )
         if response.error_code:
             raise Unreachable(f"refused: {response.error_code}")
@@ -150,6 +166,8 @@ class LeaderLoop:
                     continue
                 if await self._take(replica, wish, result):
                     appended.append(replica)
+                if replica in held_back:
+                    self._room.throttle.spend(len(result.records or b""))
                 heard.append((replica, wish, result))
         await self._flush(appended)
         for replica, wish, result in heard:
@@ -157,7 +175,19 @@ class LeaderLoop:
                 follower.hear(replica, wish.leader_epoch, result.high_watermark, result.log_start_offset)
         return True
 
-    def _request(self, wishes: dict[tuple[UUID, int], follower.Wish]) -> FetchRequest:
+    def _limits(self, replicas: Iterable[Replica]) -> tuple[set[Replica], int, int]:
+        """Whose copying is limited, how many bytes each may get now, and how long to wait for an answer: what had to be
+        left out is asked for as soon as it may be."""
+        held_back = {replica for replica in replicas if self._room.is_held_back(replica)}
+        if not held_back:
+            return held_back, PARTITION_BYTES, WAIT_MS
+        now_ms = self._room.clock.monotonic_ms()
+        budget = self._room.throttle.budget(now_ms)
+        return held_back, min(budget, PARTITION_BYTES), self._room.throttle.wait_ms(WAIT_MS, now_ms)
+
+    def _request(
+        self, wishes: dict[tuple[UUID, int], follower.Wish], most: dict[tuple[UUID, int], int], wait_ms: int
+    ) -> FetchRequest:
         by_topic: dict[UUID, list[FetchPartition]] = {}
         for (topic_id, partition), wish in wishes.items():
             by_topic.setdefault(topic_id, []).append(
@@ -167,12 +197,12 @@ class LeaderLoop:
                     fetch_offset=wish.fetch_offset,
                     last_fetched_epoch=wish.last_fetched_epoch,
                     log_start_offset=wish.log_start_offset,
-                    partition_max_bytes=PARTITION_BYTES,
+                    partition_max_bytes=most.get((topic_id, partition), PARTITION_BYTES),
                 )
             )
         return FetchRequest(
             replica_state=ReplicaState(replica_id=self._room.node_id, replica_epoch=self._room.broker_epoch()),
-            max_wait_ms=WAIT_MS,
+            max_wait_ms=wait_ms,
             min_bytes=1,
             max_bytes=MAX_BYTES,
             topics=tuple(

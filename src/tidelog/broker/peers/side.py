@@ -30,6 +30,7 @@ from tidelog.cluster.metadata_machine import MetadataMachine
 from tidelog.cluster.quorum_store import QuorumStore, open_log
 from tidelog.cluster.records import BrokerEndpoint
 from tidelog.cluster.replica import Replica
+from tidelog.cluster.throttle import Throttle
 from tidelog.config import BrokerConfig
 from tidelog.consensus.settings import Settings
 from tidelog.storage.checkpoints import encode_uuid
@@ -74,6 +75,7 @@ class ClusterSide:
                 election_timeout_ms=config.controller_quorum_election_timeout_ms,
                 heartbeat_ms=max(config.controller_quorum_election_timeout_ms // HEARTBEATS_PER_TIMEOUT, 1),
             ),
+            snapshot_bytes=config.metadata_log_max_record_bytes_between_snapshots,
             dice=Random(secrets.randbits(64)),
             clock=clock,
             loop=loop,
@@ -89,6 +91,19 @@ class ClusterSide:
             config.broker_session_timeout_ms + WAIT_MS,
             clock,
         )
+        now_ms = clock.monotonic_ms()
+        self.leader_throttle = Throttle(
+            config.node_id,
+            lambda: partitions.broker_config.leader_replication_throttled_rate,
+            lambda topic: topic.leader_replication_throttled_replicas,
+            now_ms,
+        )
+        follower_throttle = Throttle(
+            config.node_id,
+            lambda: partitions.broker_config.follower_replication_throttled_rate,
+            lambda topic: topic.follower_replication_throttled_replicas,
+            now_ms,
+        )
         self.replication = Replication(
             config.node_id,
             loop,
@@ -97,6 +112,8 @@ class ClusterSide:
             lambda: self.metadata.broker_epoch,
             partitions.checkpoint,
             on_failure,
+            follower_throttle,
+            self._is_in_sync,
         )
         self.membership: Membership | None = None
         self.listeners: Listeners | None = None
@@ -113,6 +130,14 @@ class ClusterSide:
         """Whether this image knows of this process, and not only of one that was this broker before."""
         broker = image.brokers.get(self._config.node_id)
         return broker is not None and broker.incarnation == self._incarnation
+
+    def _is_in_sync(self, replica: Replica) -> bool:
+        """Whether this broker counts for that partition."""
+        topic = self.metadata.image.topics.get(replica.partition.topic)
+        number = replica.partition.partition
+        if topic is None or topic.topic_id != replica.topic_id or number >= len(topic.partitions):
+            return False
+        return self._config.node_id in topic.partitions[number].isr
 
     # -- other brokers ----------------------------------------------------------------------------------------------
 
@@ -143,6 +168,11 @@ class ClusterSide:
             if offset <= followers.end_offset_of(node_id) and self.metadata.image.is_available(node_id):
                 return node_id
         return None
+
+    def has_heir(self, replica: Replica) -> bool:
+        """Whether another broker could lead it at once."""
+        isr = replica.followers.isr if replica.followers is not None else ()
+        return any(node != self._config.node_id and self.metadata.image.is_available(node) for node in isr)
 
     # -- start and stop ---------------------------------------------------------------------------------------------
 

@@ -164,6 +164,42 @@ class DescribeQuorumResponse(Message, kw_only=True):
     nodes: Annotated[tuple[QuorumNode, ...], Versions(2), IGNORABLE] = ()
 
 
+class RaftVoterListener(Message, kw_only=True):
+    name: str
+    host: str
+    port: u16
+
+
+@api(key=80, versions=(0, 0), flexible=0)
+class AddRaftVoterRequest(Message, kw_only=True):
+    cluster_id: str | None = None
+    timeout_ms: i32 = 30_000
+    voter_id: i32
+    voter_directory_id: UUID
+    listeners: tuple[RaftVoterListener, ...] = ()
+
+
+@answers(AddRaftVoterRequest)
+class AddRaftVoterResponse(Message, kw_only=True):
+    throttle_time_ms: i32 = 0
+    error_code: i16 = 0
+    error_message: str | None = None
+
+
+@api(key=81, versions=(0, 0), flexible=0)
+class RemoveRaftVoterRequest(Message, kw_only=True):
+    cluster_id: str | None = None
+    voter_id: i32
+    voter_directory_id: UUID
+
+
+@answers(RemoveRaftVoterRequest)
+class RemoveRaftVoterResponse(Message, kw_only=True):
+    throttle_time_ms: i32 = 0
+    error_code: i16 = 0
+    error_message: str | None = None
+
+
 @api(key=64, versions=(0, 0), flexible=0)
 class UnregisterBrokerRequest(Message, kw_only=True):
     broker_id: i32

@@ -1,0 +1,103 @@
+"""Three brokers, and disks that are full or lose power: one node's, then all at once. What was acknowledged stays."""
+
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from tests.scenarios.cluster import Load, create_topic, leader_of, make_whole, seen, wait
+
+from tidelog.testing import Cluster
+
+from .cluster_storm import check_replicas
+from .conftest import Mount
+from .test_disk_faults import _new_disk, _pull_the_plug
+
+pytestmark = [
+    pytest.mark.xdist_group("cluster"),
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(os.geteuid() != 0, reason="mounting file systems needs root"),
+]
+
+PARTITIONS = 3
+SETTINGS = {"log.segment.bytes": 200_000, "leader.imbalance.check.interval.seconds": 3600}
+
+
+def put_data_on(cluster_dir: Path, node: int, disk: Path) -> None:
+    """What the node says stays on the disk of this machine, which works."""
+    (disk / "data").mkdir()
+    (cluster_dir / f"node-{node}").mkdir(parents=True)
+    (cluster_dir / f"node-{node}" / "data").symlink_to(disk / "data")
+
+
+def fill(path: Path) -> None:
+    with path.open("wb", buffering=0) as file:
+        while True:
+            file.write(bytes(4096))
+
+
+def test_a_node_whose_disk_is_full_says_so_and_others_lead_for_it(tmp_path: Path, mount: Mount) -> None:
+    disk = mount("-t", "tmpfs", "-o", "size=24m", "tmpfs")
+    filler = disk / "filler"
+    put_data_on(tmp_path / "cluster", 1, disk)
+    with Cluster(3, SETTINGS, data_dir=tmp_path / "cluster") as cluster:
+        create_topic(cluster, "full", PARTITIONS, min_insync_replicas="2")
+        assert 1 in {leader_of(cluster, "full", number) for number in range(PARTITIONS)}
+        with Load(cluster.bootstrap_servers, "full", PARTITIONS) as load:
+            load.await_more()
+            with pytest.raises(OSError, match="No space left"):
+                fill(filler)
+            wait(lambda: not cluster.is_running(1), "it gives up")
+            for number in range(PARTITIONS):
+                wait(lambda n=number: leader_of(cluster, "full", n, 2, 3) in (2, 3), "others lead")  # type: ignore[misc]
+            load.await_more()
+            said = cluster.log_of(1)
+            assert "left the cluster" in said
+            assert "No space left" in said
+            filler.unlink()
+            make_whole(cluster)
+            load.await_more()
+        load.check()
+        print(f"\nlongest pause {load.longest_pause_s:.1f} s")
+        stop(cluster)
+        check_replicas(cluster, "full", PARTITIONS)
+
+
+def stop(cluster: Cluster) -> None:
+    for node in cluster.nodes:
+        cluster.terminate(node)
+
+
+@pytest.mark.parametrize("victims", [(1,), (1, 2, 3)], ids=["one", "all"])
+def test_power_loss_takes_nothing_that_was_acknowledged(tmp_path: Path, mount: Mount, victims: tuple[int, ...]) -> None:
+    directory = tmp_path / "cluster"
+    disks = {}
+    for node in (1, 2, 3):
+        (tmp_path / f"disk-{node}").mkdir()
+        disks[node] = _new_disk(tmp_path / f"disk-{node}", mount)
+        put_data_on(directory, node, disks[node][1])
+    with Cluster(3, SETTINGS, data_dir=directory) as cluster:
+        create_topic(cluster, "plug", PARTITIONS, min_insync_replicas="2")
+        with Load(cluster.bootstrap_servers, "plug", PARTITIONS) as load:
+            for _ in range(2):
+                load.await_more(200)
+                for node in victims:
+                    _pull_the_plug(disks[node][1])
+                time.sleep(0.2)  # whatever they answer now, they are held to it
+                for node in victims:
+                    cluster.kill(node)
+                for node in victims:
+                    image, disk = disks[node]
+                    subprocess.run(["umount", str(disk)], check=True)
+                    subprocess.run(["mount", "-o", "loop", str(image), str(disk)], check=True)
+                    cluster.start_node(node)
+                for node in victims:
+                    cluster.wait_ready(node)
+                load.await_more(200)
+            make_whole(cluster)
+        load.check()
+        print(f"\n{len(load.promised)} acknowledged, longest pause {load.longest_pause_s:.1f} s")
+        assert seen(cluster).is_healthy
+        stop(cluster)
+        check_replicas(cluster, "plug", PARTITIONS)
