@@ -7,18 +7,18 @@ import time
 from tests.simulation.replication.storm import Storm
 
 
-def run_one(seed: int) -> None:
-    world = Storm(seed, print).run()
+def run_one(seed: int, *, retries: bool) -> None:
+    world = Storm(seed, print, retries=retries).run()
     print(f"seed {seed}: {world.steps} steps, {world.checks.acked} writes acknowledged")
 
 
-def run_many(first: int, count: int) -> int:
+def run_many(first: int, count: int, *, retries: bool) -> int:
     began = time.process_time()
     failed: list[int] = []
     acked = epochs = 0
     for done, seed in enumerate(range(first, first + count), 1):
         try:
-            checks = Storm(seed).run().checks
+            checks = Storm(seed, retries=retries).run().checks
             acked += checks.acked
             epochs += len(checks.leaders)
         except Exception as error:
@@ -29,7 +29,7 @@ def run_many(first: int, count: int) -> int:
             print(f"\r{done}/{count} seeds, {rate:,.0f} an hour of one core, {len(failed)} failed", end="", flush=True)
     print(f"\n{acked} writes acknowledged in {epochs} leader epochs")
     if failed:
-        print(f"step by step: python -m tests.simulation.replication --seed {failed[0]}")
+        print(f"step by step: python -m tests.simulation.replication --seed {failed[0]}{' --retries' * retries}")
     return 1 if failed else 0
 
 
@@ -38,11 +38,12 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="replay one world, step by step")
     parser.add_argument("--seeds", type=int, default=200, help="how many worlds")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--retries", action="store_true", help="with a client that retries until it is told")
     options = parser.parse_args()
     if options.seed is not None:
-        run_one(options.seed)
+        run_one(options.seed, retries=options.retries)
         return 0
-    return run_many(options.first, options.seeds)
+    return run_many(options.first, options.seeds, retries=options.retries)
 
 
 if __name__ == "__main__":

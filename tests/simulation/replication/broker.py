@@ -8,17 +8,17 @@ from uuid import UUID
 from batches import NOW, batch
 from sim_disk import SimDisk
 from tests.simulation.replication.checks import partition_of
+from tests.simulation.replication.following import ANSWER_MS, Answer, Following
 from tests.simulation.replication.names import PLACE, TOPIC, TOPIC_ID
 
 from tidelog.cluster import follower
 from tidelog.cluster.image import MetadataImage, PartitionImage
 from tidelog.cluster.replica import Replica
 from tidelog.config import TopicConfig
-from tidelog.errors import CorruptMessage, ErrorCode, KafkaError, OffsetOutOfRange
+from tidelog.errors import ErrorCode, KafkaError, OffsetOutOfRange
 from tidelog.ids import TopicId
 from tidelog.storage.log import Log, delete_segments
 from tidelog.storage.log_dir import LogDir
-from tidelog.wire.record_batch import HEADER_SIZE, read_header
 
 if TYPE_CHECKING:
     from tests.simulation.replication.world import World
@@ -26,20 +26,7 @@ if TYPE_CHECKING:
 TICK_MS = 40
 HEARTBEAT_MS = 75
 LAG_MAX_MS = 200
-ANSWER_MS = 120
 PATH = "/data"
-
-
-class Answer(NamedTuple):
-    """A leader's, to one wish."""
-
-    records: bytes = b""
-    high_watermark: int = -1
-    start_offset: int = 0
-    parting: tuple[int, int] | None = None
-    bounds: tuple[int, int] | None = None
-    """Of the leader's log, if it has nothing at that offset."""
-    error: ErrorCode = ErrorCode.NONE
 
 
 class Waiting(NamedTuple):
@@ -49,7 +36,7 @@ class Waiting(NamedTuple):
     answer: Callable[[ErrorCode], None]
 
 
-class Broker:
+class Broker(Following):
     def __init__(self, world: "World", node_id: int, config: TopicConfig, dice: Random) -> None:
         self.world = world
         self.id = node_id
@@ -315,12 +302,19 @@ class Broker:
         except KafkaError as error:
             return Answer(error=error.code)
 
-    def produce(self, values: list[bytes], acks: int, answer: Callable[[ErrorCode], None]) -> None:
+    def produce(
+        self,
+        values: list[bytes],
+        acks: int,
+        answer: Callable[[ErrorCode], None],
+        producer: tuple[int, int, int] | None = None,
+    ) -> None:
+        """`producer`: its id, epoch and first sequence number."""
         replica = self.replica
         try:
             if replica is None:
                 raise KafkaError("not here", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            appended = replica.append(batch(*values), acks=acks, now_ms=NOW)
+            appended = replica.append(batch(*values, producer=producer), acks=acks, now_ms=NOW)
         except KafkaError as error:
             answer(error.code)
             return
@@ -364,72 +358,6 @@ class Broker:
             self.world.checks.deleted_below = max(self.world.checks.deleted_below, offset)
             replica.advance_start_offset(offset)
             delete_segments(replica.log.expire(NOW, replica.high_watermark))
-
-    # -- as a follower ---------------------------------------------------------------------------------------------
-
-    def fetch(self) -> None:
-        replica = self.replica
-        if replica is None or replica.is_leader or replica.leader < 0 or replica.log.failure is not None:
-            return
-        if replica.safe_offset < replica.log.end_offset:
-            self.flush(self.fetch)
-            return
-        self._wished_ms = self.world.now
-        leader = self.world.brokers[replica.leader]
-        wish = follower.wish_of(replica)
-        broker_epoch = self.broker_epoch
-        assert broker_epoch is not None
-        self.claimed = wish.fetch_offset
-        self.world.ask(self, leader, lambda: leader.serve(self.id, broker_epoch, wish), self._answered(replica, wish))
-
-    def _answered(self, replica: Replica, wish: follower.Wish) -> Callable[[Answer], None]:
-        def answered(answer: Answer) -> None:
-            if self.replica is not replica:
-                return
-            self._wished_ms = None
-            try:
-                self._digest(replica, wish, answer)
-            except CorruptMessage:
-                raise
-            except KafkaError as error:
-                self.say(f"does not follow: {error}")
-
-        return answered
-
-    def _digest(self, replica: Replica, wish: follower.Wish, answer: Answer) -> None:
-        if answer.parting is not None or answer.bounds is not None:
-            self.claimed = 0
-        if answer.parting is not None:
-            end = follower.part(replica, wish, *answer.parting)
-            self.say(f"parts at {answer.parting}: ends at {end} now")
-            self._checkpoint()
-            self.fetch()
-        elif answer.bounds is not None:
-            follower.begin_anew(replica, wish, *answer.bounds, NOW)
-            self.say(f"begins anew in {answer.bounds}: {replica.log.start_offset}..{replica.log.end_offset}")
-            self._checkpoint()
-            self.fetch()
-        elif answer.error is ErrorCode.NONE:
-            if len(answer.records) >= HEADER_SIZE:
-                # Where the leader's log begins inside a batch, this one begins with all of it.
-                self.claimed = min(self.claimed, read_header(answer.records).base_offset)
-            taken = follower.take(replica, answer.records, wish, NOW)
-            follower.hear(replica, wish.leader_epoch, answer.high_watermark, answer.start_offset)
-            if taken and self.config.flush_on_ack:
-                self.flush(lambda: self._flushed(replica, wish, answer))
-            elif taken:
-                self.fetch()
-            else:
-                self.world.timer(self, self.dice.randint(5, 40), self._poll)
-
-    def _poll(self) -> None:
-        if self._wished_ms is None:
-            self.fetch()
-
-    def _flushed(self, replica: Replica, wish: follower.Wish, answer: Answer) -> None:
-        if self.replica is replica:
-            follower.hear(replica, wish.leader_epoch, answer.high_watermark, answer.start_offset)
-            self.fetch()
 
     # -- the disk --------------------------------------------------------------------------------------------------
 

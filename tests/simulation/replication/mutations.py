@@ -19,7 +19,9 @@ from tidelog.cluster.image import MetadataImage, PartitionImage
 from tidelog.cluster.progress import Followers
 from tidelog.cluster.records import AnyRecord, PartitionRecord
 from tidelog.cluster.replica import Replica
+from tidelog.storage import log as log_module
 from tidelog.storage.log import Log
+from tidelog.storage.producer_state import ProducerStates
 
 Mutation = Callable[[], Any]
 MUTATIONS: dict[str, Mutation] = {}
@@ -338,6 +340,26 @@ def removed_replicas_keep_the_epoch() -> Iterator[None]:
         yield
 
 
+# Producers ------------------------------------------------------------------------------------------------------------
+
+
+@mutation
+@contextmanager
+def followers_forget_producers() -> Iterator[None]:
+    """They copy batches and not who wrote them: who retries after a failover writes twice."""
+    with patch.object(log_module, "replay_batch", lambda *_: None):
+        yield
+
+
+@mutation
+@contextmanager
+def retries_are_new_batches() -> Iterator[None]:
+    with patch.object(ProducerStates, "check", lambda *_: None):
+        yield
+
+
+NEEDS_RETRIES = (followers_forget_producers, retries_are_new_batches)
+
 # --------------------------------------------------------------------------------------------------------------------
 
 
@@ -346,7 +368,7 @@ def caught(plant: Mutation, seeds: range) -> tuple[int, str] | None:
     for seed in seeds:
         try:
             with plant():
-                Storm(seed).run()
+                Storm(seed, retries=plant in NEEDS_RETRIES).run()
         except Exception as error:
             return seed, f"{type(error).__name__}: {error}"
     return None

@@ -2,11 +2,13 @@
 
 import errno
 from collections.abc import Callable
+from random import Random
 
 from tests.simulation.network import CLEAR, Weather
 from tests.simulation.replication import controller as control
 from tests.simulation.replication.broker import Broker
 from tests.simulation.replication.checks import require
+from tests.simulation.replication.idempotent import IdempotentClient
 from tests.simulation.replication.names import PARTITION, TOPIC_ID
 from tests.simulation.replication.world import World
 
@@ -21,8 +23,10 @@ CLIENT = -1
 
 
 class Storm:
-    def __init__(self, seed: int, log: Callable[[str], None] | None = None) -> None:
+    def __init__(self, seed: int, log: Callable[[str], None] | None = None, *, retries: bool = False) -> None:
+        """`retries`: with a client that sends each of its batches until it is acknowledged."""
         self.world = World(seed, log)
+        self.client = IdempotentClient(self.world, Random(seed)) if retries else None
         self.dice = self.world.dice
         self._written = 0
         self._storm = True
@@ -41,6 +45,8 @@ class Storm:
         if self.dice.random() < 0.6:
             self._weather(world.brokers[1])
         self._every(5, 20, self._client)
+        if self.client is not None:
+            self._every(5, 30, self._retrying_client)
         self._every(60, 350, self._fault)
         self._every(*((150, 500) if world.plan.mood in ("mixed", "disks") else (30, 200)), self._operator)
         world.run_until(STORM_MS)
@@ -65,6 +71,10 @@ class Storm:
             led = [b for b in world.brokers.values() if b.replica is not None and b.replica.is_leader]
             target = dice.choice(led or list(world.brokers.values())).id  # perhaps a leader of old
         self.write(target, -1 if dice.random() < 0.8 else 1)
+
+    def _retrying_client(self) -> None:
+        if self.client is not None and self._storm:
+            self.client.step()
 
     def write(self, target: int, acks: int, then: Callable[[ErrorCode], None] = lambda code: None) -> None:
         world = self.world
@@ -301,3 +311,5 @@ class Storm:
         require(answers == [ErrorCode.NONE], f"the last write got {answers}")
         require(not world.checks.converged(), "disturbed again without a cause")
         world.checks.in_the_end()
+        if self.client is not None:
+            self.client.check()

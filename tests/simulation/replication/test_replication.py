@@ -9,6 +9,7 @@ from tests.simulation.replication.storm import Storm
 
 FIXED = 300
 FRESH = 50
+RETRIED = 50
 GROUP = 25
 
 KEPT = (8, 101, 125, 289, 375, 1119, 1699, 1734)
@@ -27,15 +28,18 @@ IMPORTANT = (
     "one-epoch-for-two-leaders",
     "late-answers-are-believed",
     "everything-is-visible-after-a-restart",
+    "followers-forget-producers",
+    "retries-are-new-batches",
 )
 """Those that show within a few worlds; `python -m tests.simulation.replication.mutations` plants them all."""
 
 
-def survive(seed: int) -> None:
+def survive(seed: int, *, retries: bool = False) -> None:
     try:
-        Storm(seed).run()
+        Storm(seed, retries=retries).run()
     except Exception as error:
-        raise Violation(f"python -m tests.simulation.replication --seed {seed}: {error}") from error
+        how = " --retries" * retries
+        raise Violation(f"python -m tests.simulation.replication --seed {seed}{how}: {error}") from error
 
 
 @pytest.mark.parametrize("first", range(0, FIXED, GROUP))
@@ -53,6 +57,14 @@ def test_worlds_in_which_something_broke_once(seed: int) -> None:
 def test_worlds_that_nobody_has_seen(group: int) -> None:
     for _ in range(GROUP):
         survive(SystemRandom().randrange(1 << 40))
+
+
+@pytest.mark.parametrize("first", range(0, RETRIED, GROUP))
+def test_worlds_in_which_a_client_retries_until_it_is_told(first: int) -> None:
+    for seed in range(first, first + GROUP):
+        survive(seed, retries=True)
+    for _ in range(GROUP // 2):
+        survive(SystemRandom().randrange(1 << 40), retries=True)
 
 
 def test_a_world_is_the_same_each_time() -> None:

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 from sim_disk import PowerLost, SimDisk
 from tests.simulation.network import Network
 from tests.simulation.replication import controller as control
-from tests.simulation.replication.broker import Answer, Broker
+from tests.simulation.replication.broker import Broker
 from tests.simulation.replication.checks import Checks
+from tests.simulation.replication.following import Answer
 
 from tidelog.config import TopicConfig
 from tidelog.errors import ErrorCode, StorageOffline
