@@ -13,8 +13,8 @@ from tests.spark.kit import Topics, read_all
 from tests.spark.sink_kit import committed
 
 from tidelog.spark.bounds import InvalidOption
-from tidelog.spark.pipelines.archive import Archive, archive
-from tidelog.spark.pipelines.running import Progress, run
+from tidelog.spark.pipelines.archive import Archive, archive, archive_dead_letters
+from tidelog.spark.pipelines.running import Progress, Queries, run
 from tidelog.spark.pipelines.topics import Route, replay, route
 from tidelog.spark.pipelines.view import View, view
 
@@ -32,7 +32,7 @@ def query(to: Path, what: str, of: str = "") -> list[tuple[Any, ...]]:
 
 
 def test_an_archive_of_json_by_the_day_of_the_event(spark: Any, topics: Topics, tmp_path: Path) -> None:
-    topic, to = topics.make(2), tmp_path / "lake"
+    topic, dead, to = topics.make(2), topics.make(1), tmp_path / "lake"
     topics.fill(topic, [order(number) for number in range(30)], 0)
     topics.fill(topic, ["not json", order(30)], 1)
     wanted = Archive(
@@ -45,8 +45,10 @@ def test_an_archive_of_json_by_the_day_of_the_event(spark: Any, topics: Topics, 
         group="archivist",
     )
     seen: list[Progress] = []
-    ended = run(archive(spark, wanted), once=True, on_progress=seen.append)
-    assert (ended.rows, ended.batches, ended.stopped) == (32, 2, False)
+    work = Queries(archive(spark, wanted), [archive_dead_letters(spark, wanted, dead)])
+    ended = run(work, once=True, on_progress=seen.append)
+    assert (ended.rows, ended.batches, ended.stopped, ended.dead_letters) == (32, 2, False, 1)
+    assert committed(topics.bootstrap, dead) == ["not json"]
     assert [each.lag for each in seen] == [12, 0]
     assert query(to, "count(*), count(distinct id), sum(amount)") == [(32, 31, 232.5)]
     unparsed = query(to, "_unparsed, id, _partition, _offset", "where _unparsed is not null")

@@ -6,6 +6,7 @@ from tidelog.cli.pipeline_audit import audit
 from tidelog.cli.pipeline_streams import aggregate, dedup, join
 from tidelog.cli.pipeline_tables import archive, view
 from tidelog.cli.pipeline_topics import replay, route
+from tidelog.cli.pipeline_user import run_file
 from tidelog.cli.pipeline_watch import list_, status, stop
 
 app = typer.Typer(
@@ -19,6 +20,7 @@ app.command()(route)
 app.command()(dedup)
 app.command()(aggregate)
 app.command()(join)
+app.command("run")(run_file)
 app.command()(audit)
 app.command("list")(list_)
 app.command()(status)

@@ -15,7 +15,7 @@ class Results:
     def __init__(self, output: Output, key_columns: int) -> None:
         self._output, self._key_columns = output, key_columns
         self._rows: dict[tuple[str, ...], dict[str, Any]] = {}
-        self._live = output is Output.TEXT and sys.stdout.isatty()
+        self._live = output is Output.TEXT and sys.stdout.isatty() and sys.stderr.isatty()
 
     def take(self, rows: list[dict[str, Any]]) -> None:
         """The rows that a batch changed."""

@@ -178,11 +178,16 @@ def _need_topics(
 def _session(name: str, master: str | None, conf: dict[str, str]) -> Any:
     from tidelog.spark import session
 
+    settings = _settings(master, conf)
+    spark = session(f"tidelog {name}", master, **settings)
+    spark.sparkContext.setLogLevel(settings["spark.log.level"])
+    return spark
+
+
+def _settings(master: str | None, conf: dict[str, str]) -> dict[str, str]:
     # What goes wrong is told here, in a sentence; --conf spark.log.level=WARN brings Spark's own account back.
     quiet = {"spark.ui.enabled": "false", "spark.log.level": "OFF"}
     if (master or os.environ.get("SPARK_MASTER") or "local").startswith("local"):
         # Each part of the state is a store of its own; Spark's 200 are for a cluster.
         quiet["spark.sql.shuffle.partitions"] = str(max(2, os.cpu_count() or 2))
-    spark = session(f"tidelog {name}", master, **(quiet | conf))
-    spark.sparkContext.setLogLevel(conf.get("spark.log.level", "OFF"))
-    return spark
+    return quiet | conf

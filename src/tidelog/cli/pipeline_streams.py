@@ -64,7 +64,7 @@ def dedup(
     from_: FromOption = "earliest",
     to_bootstrap: ToBootstrapOption = None,
     checkpoint: CheckpointOption = None,
-    batch_records: BatchOption = 1_000_000,
+    batch_records: BatchOption = 250_000,
     group: GroupOption = None,
     once: OnceOption = False,
     every: EveryOption = None,

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,14 +15,18 @@ from pyspark.sql.types import ArrayType, LongType, StringType, StructField, Stru
 from tidelog.cli.options import Output
 from tidelog.cli.pipeline_results import ROWS_MAX, Results
 from tidelog.spark.bounds import InvalidOption
+from tidelog.spark.options import parse_options
 from tidelog.spark.pipelines.aggregate import Aggregate
 from tidelog.spark.pipelines.dedup import Dedup
 from tidelog.spark.pipelines.durations import interval, milliseconds
 from tidelog.spark.pipelines.fields import comparable, kind_of
 from tidelog.spark.pipelines.join import Join
 from tidelog.spark.pipelines.measures import Measure, parse_measures
+from tidelog.spark.pipelines.ordering import in_order_of_log
+from tidelog.spark.pipelines.reading import stream_options
 from tidelog.spark.pipelines.settling import settle
 from tidelog.spark.pipelines.targets import CONSOLE, LAKE, TOPIC, Target, parse_target
+from tidelog.spark.slices import Slice, plan
 
 SCHEMA = StructType(
     [
@@ -165,3 +170,17 @@ def test_rows_that_change_take_their_place(capsys: pytest.CaptureFixture[str]) -
     capsys.readouterr()
     told.take([{"start": at, "sum": 2}])
     assert capsys.readouterr().out == '{"row":{"start":"2026-01-01 00:00:00+00:00","sum":2}}\n'
+
+
+def test_records_of_a_partition_are_written_by_one_task_in_the_order_of_the_log() -> None:
+    wanted = Dedup(topic="in", offsets_per_trigger=1_000_000, **COMMON)
+    big = [Slice("in", 0, 0, 900_000), Slice("in", 1, 0, 100_000)]
+    options = parse_options(stream_options(wanted, "in", in_order=True), streaming=True)
+    tasks = plan(big, max_records=options.max_records_per_partition, record_bytes={"in": 1000})
+    assert [task.slices for task in tasks] == [(each,) for each in big]
+    assert "maxRecordsPerPartition" not in stream_options(wanted, "in")
+    scattered = {"partition": [1, 0, 0, 1], "offset": [5, 9, 3, 2], "value": ["b5", "a9", "a3", "b2"]}
+    batches = pa.table(scattered).to_batches(max_chunksize=2)
+    found = [row["value"] for batch in in_order_of_log(iter(batches)) for row in batch.to_pylist()]
+    assert found == ["a3", "a9", "b2", "b5"]
+    assert list(in_order_of_log(iter(()))) == []

@@ -1,6 +1,7 @@
 """`dedup`: of records that are the same in a field or by their key, the first; the others are left out.
 
-Sameness is remembered for as long as the watermark says: a duplicate that comes later than that passes.
+Sameness is remembered for as long as the watermark says: a duplicate that comes later than that passes. What passes
+to a topic is in the order that the log had it, key by key.
 """
 
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from pyspark.sql.types import StructType
 
 from tidelog.spark.pipelines.fields import FIELDS, KEY, TIME, comparable, opened, useful
 from tidelog.spark.pipelines.files import DAY
+from tidelog.spark.pipelines.ordering import in_order
 from tidelog.spark.pipelines.reading import read
 from tidelog.spark.pipelines.running import Queries
 from tidelog.spark.pipelines.targets import LAKE
@@ -39,7 +41,7 @@ def dedup(spark: SparkSession, wanted: Dedup) -> Queries:
     def open_rows(rows: DataFrame) -> DataFrame:
         return opened(rows, schema, event_time=wanted.event_time, needed=needed, tombstones=needed == (KEY,))
 
-    frame = open_rows(read(spark, wanted, wanted.topic))
+    frame = open_rows(read(spark, wanted, wanted.topic, in_order=True))
     same = {}
     for number, name in enumerate(needed):
         same[f"_on_{number}"] = comparable(schema or StructType(), name, "--on")[0]
@@ -50,5 +52,6 @@ def dedup(spark: SparkSession, wanted: Dedup) -> Queries:
         out = columns(first.drop(FIELDS, TIME), values).drop(UNPARSED)
         out = out.withColumn(DAY, F.to_date("_timestamp" if schema is not None else "timestamp"))
     else:
-        out = first.select("key", "value", "headers", "timestamp")
+        # Records of a key differ in what they are compared by, which has scattered them.
+        out = in_order(first.select("key", "value", "headers", "timestamp", "partition", "offset"))
     return Queries(write(out, wanted, name), beside(spark, wanted, {wanted.topic: open_rows}))

@@ -20,8 +20,14 @@ class Reading(Protocol):
     def group(self) -> str | None: ...
 
 
-def read(spark: SparkSession, wanted: Reading, topic: str) -> DataFrame:
+def read(spark: SparkSession, wanted: Reading, topic: str, *, in_order: bool = False) -> DataFrame:
     """A stream of the topic, with headers."""
+    options = stream_options(wanted, topic, in_order=in_order)
+    return spark.readStream.format("tidelog").options(**options).load()
+
+
+def stream_options(wanted: Reading, topic: str, *, in_order: bool = False) -> dict[str, str]:
+    """`in_order`: a batch's records of a partition are read by one task, so that a sink writes them as they were."""
     options = sample_options(wanted, topic) | {
         "includeHeaders": "true",
         "maxOffsetsPerTrigger": str(wanted.offsets_per_trigger),
@@ -33,7 +39,10 @@ def read(spark: SparkSession, wanted: Reading, topic: str) -> DataFrame:
         options["startingOffsets"] = wanted.starting
     if wanted.group:
         options["kafka.group.id"] = wanted.group
-    return spark.readStream.format("tidelog").options(**options).load()
+    if in_order:
+        # No partition has more than the whole batch; without this, big ones would be divided between tasks.
+        options["maxRecordsPerPartition"] = str(wanted.offsets_per_trigger)
+    return options
 
 
 def sample_options(wanted: Reading, topic: str) -> dict[str, str]:

@@ -75,7 +75,7 @@ def run(
     queries = work if isinstance(work, Queries) else Queries(work)
     named = queries.main if isinstance(queries.main, Mapping) else {"": queries.main}
     started = time.monotonic()
-    told = _Told(on_progress)
+    told = Tally(on_progress)
     running: list[StreamingQuery] = []
     try:
         for name, query in named.items():
@@ -93,8 +93,7 @@ def run(
     failure = _failed(running)
     if failure is not None and not asked.is_set():
         raise failure
-    seconds = time.monotonic() - started
-    return Ended(told.batches, told.rows, seconds, asked.is_set(), told.dead_letters, told.late)
+    return told.ended(time.monotonic() - started, stopped=asked.is_set())
 
 
 def _start(query: Query, once: bool, every: str | None) -> StreamingQuery:
@@ -116,15 +115,15 @@ class _Watched:
     query: StreamingQuery
     name: str
     seen: str = ""
-    lag: int = 0
 
 
 @dataclass(slots=True)
-class _Told:
-    """Passes on every batch's progress once."""
+class Tally:
+    """Passes on every batch's progress once, and adds up."""
 
     on_progress: Callable[[Progress], None]
     watched: list[_Watched] = field(default_factory=list)
+    lags: dict[str, int] = field(default_factory=dict)
     batches: int = 0
     rows: int = 0
     dead_letters: int = 0
@@ -138,9 +137,10 @@ class _Told:
             for each in watched.query.recentProgress:
                 if each["timestamp"] > watched.seen:
                     watched.seen = each["timestamp"]
-                    self._count(watched, each)
+                    self.count(watched.name, each)
 
-    def _count(self, watched: _Watched, each: Any) -> None:
+    def count(self, name: str, each: Any) -> None:
+        """One report of Spark's about a query."""
         # Late rows are also counted by batches without input, which only move the watermark.
         self.late += sum(state["numRowsDroppedByWatermark"] for state in each["stateOperators"])
         if not each["numInputRows"]:
@@ -148,20 +148,23 @@ class _Told:
         self.batches += 1
         self.rows += each["numInputRows"]
         self.dead_letters += _rejected(each["observedMetrics"])
-        watched.lag = sum(_lag(source) for source in each["sources"])
+        self.lags[name] = sum(_lag(source) for source in each["sources"])
         duration = each["durationMs"].get("triggerExecution", 0)
         progress = Progress(
             batch=each["batchId"],
             batch_rows=each["numInputRows"],
             rows=self.rows,
             rows_per_s=each["numInputRows"] / (duration / 1000) if duration else 0.0,
-            lag=sum(known.lag for known in self.watched),
+            lag=sum(self.lags.values()),
             batch_ms=duration,
             dead_letters=self.dead_letters,
             late=self.late,
-            query=watched.name or None,
+            query=name or None,
         )
         self.on_progress(progress)
+
+    def ended(self, seconds: float, *, stopped: bool) -> Ended:
+        return Ended(self.batches, self.rows, seconds, stopped, self.dead_letters, self.late)
 
 
 def _rejected(observed: Any) -> int:

@@ -37,7 +37,7 @@ def replay(
     """Records as they were, with headers that say where they come from; none of `until_timestamp` or younger."""
     if to == wanted.topic and wanted.bootstrap_servers_to is None:
         raise InvalidOption(f"{to} would be replayed into itself, without end")
-    rows = read(spark, wanted, wanted.topic)
+    rows = read(spark, wanted, wanted.topic, in_order=True)
     if until_timestamp is not None:
         rows = rows.where(F.col("timestamp") < F.timestamp_millis(F.lit(until_timestamp)))
     chosen = [F.col("key"), F.col("value"), with_headers(*provenance()).alias("headers")]
@@ -63,7 +63,7 @@ def route(
         raise InvalidOption("no rule is given")
     if wanted.topic in (*rules, otherwise) and wanted.bootstrap_servers_to is None:
         raise InvalidOption(f"{wanted.topic} cannot be routed into itself")
-    rows = read(spark, wanted, wanted.topic)
+    rows = read(spark, wanted, wanted.topic, in_order=True)
     seen = _fields(spark, rows, wanted, value, schema)
     target: Column | None = None
     for topic, condition in rules.items():
