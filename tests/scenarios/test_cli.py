@@ -12,6 +12,7 @@ import pytest
 from tests.peers.cli_cases import CliCases
 
 from tidelog.cli import run
+from tidelog.cli.cluster_processes import taken
 from tidelog.testing import Broker
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,20 +34,34 @@ def free_port() -> int:
         return port
 
 
+def free_ports_from() -> int:
+    """The first of the ports that three brokers would have."""
+    while taken([*range(port := free_port(), port + 3), *range(port + 100, port + 103)]):
+        pass
+    return port
+
+
 class TestDemo:
-    def test_it_ends_by_itself_and_every_number_adds_up(self, tmp_path: Path) -> None:
-        port = free_port()
-        command = [sys.executable, "-m", "tidelog", "demo", "--no-spark", "--seconds", "2", "--port", str(port)]
-        done = subprocess.run([*command, "-d", str(tmp_path)], capture_output=True, text=True, timeout=90, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
-        told = dict(re.findall(r"^ok +([\d,]+)  (.+)$", done.stdout, re.MULTILINE))
+    def test_a_broker_is_killed_and_every_number_adds_up(self, tmp_path: Path) -> None:
+        port = free_ports_from()
+        command = [sys.executable, "-m", "tidelog", "demo", "--no-spark", "--seconds", "4", "--port", str(port)]
+        command += ["-d", str(tmp_path)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as demo:
+            assert demo.stdout is not None
+            assert demo.stdout.readline().startswith("started 3 brokers at ")
+            assert "tidelog cluster break 2 --how kill" in demo.stdout.readline()
+            assert demo.stdout.readline().startswith("produced ")
+            assert run(["cluster", "break", "2", "--how", "kill", "-d", str(tmp_path)]) == 0
+            out, err = demo.communicate(timeout=120)
+        assert (demo.returncode, err) == (0, ""), out
+        told = dict(re.findall(r"^ok +([\d,]+)  (.+)$", out, re.MULTILINE))
         assert len(told) >= 2  # counts of events, and of cents
         assert "cents billed" in told.values()
-        assert "NO " not in done.stdout
-        assert "next:" in done.stdout
+        assert "NO " not in out
+        assert f"tidelog cluster start --port {port} -d {tmp_path}" in out
         with socket.socket() as gone:
             assert gone.connect_ex(("127.0.0.1", port)) != 0
-        assert run(["log", "verify", str(tmp_path)]) == 0
+        assert run(["log", "verify", str(tmp_path / "node-1" / "data")]) == 0
 
     def test_it_uses_a_broker_that_is_there_and_ends_with_ctrl_c(self, tidelog_broker: Broker) -> None:
         command = [sys.executable, "-m", "tidelog", "demo", "--no-spark", "--port", str(tidelog_broker.port)]
@@ -59,12 +74,14 @@ class TestDemo:
         assert (demo.returncode, err) == (0, ""), out
         assert "tidelog topic describe orders" in out
 
-    def test_a_broker_that_cannot_start_says_why(self, tidelog_broker: Broker) -> None:
-        command = [sys.executable, "-m", "tidelog", "demo", "-p", str(free_port()), "-d", str(tidelog_broker.data_dir)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    def test_a_broker_that_cannot_start_says_why(self, tmp_path: Path) -> None:
+        (tmp_path / "node-1").mkdir()
+        (tmp_path / "node-1" / "data").write_text("in the way")
+        command = [sys.executable, "-m", "tidelog", "demo", "--brokers", "1", "-p", str(free_ports_from())]
+        done = subprocess.run([*command, "-d", str(tmp_path)], capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == 1
-        assert done.stderr.startswith("error: the broker did not start: ")
-        assert "--data-dir" in done.stderr
+        assert done.stderr.startswith("error: node 1 did not start: ")
+        assert str(tmp_path / "node-1" / "log.txt") in done.stderr
 
 
 def test_serve_says_where_it_is_and_stops_cleanly(tmp_path: Path) -> None:

@@ -2,8 +2,10 @@
 
 import os
 import signal
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from types import FrameType
@@ -29,7 +31,7 @@ def processes(nodes: int, port: int, data_dir: Path, settings: dict[str, str], *
     """Ready to be started. Raises a Problem if the ports or the directory are in use."""
     numbers = range(1, nodes + 1)
     state = cluster_state.read(data_dir)
-    if state is not None and cluster_state.is_alive(state.pid, "cluster") and state.pid != os.getpid():
+    if state is not None and cluster_state.is_alive(state.pid, *cluster_state.RUNNERS) and state.pid != os.getpid():
         raise Problem(f"a cluster runs in {data_dir} already", "Ctrl-C stops it; --data-dir names another place")
     there = [path for path in data_dir.glob("node-*/data") if path.is_dir()]
     if there and len(there) != nodes:
@@ -79,6 +81,20 @@ class Run:
                 network.remove()
             for number, handler in previous.items():
                 signal.signal(number, handler)
+
+    @contextmanager
+    def while_in_use(self) -> Iterator[None]:
+        """Start it, and stop it in the end; a thread does meanwhile what `tidelog cluster heal` wishes."""
+        watch = threading.Thread(target=self._watch, name="cluster-watch", daemon=True)
+        try:
+            self._start()
+            watch.start()
+            yield
+        finally:
+            self._stop = True
+            if watch.is_alive():
+                watch.join()
+            self._end()
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self._stop = True

@@ -53,7 +53,7 @@ def running(directory: Path) -> ClusterState:
             f"no cluster was started in {directory}",
             "this breaks only clusters that `tidelog cluster start` runs; say where with --data-dir",
         )
-    if not is_alive(state.pid, "cluster"):
+    if not is_alive(state.pid, *RUNNERS):
         raise Problem(f"the cluster in {directory} does not run any more", "`tidelog cluster start` starts it again")
     return state
 
@@ -67,8 +67,12 @@ def read(directory: Path) -> ClusterState | None:
         raise Problem(f"{directory / FILE} cannot be read: {wrong}", "stop the cluster and start it again") from None
 
 
-def is_alive(pid: int, word: str) -> bool:
-    """Whether that process runs and its command line has this word: numbers of processes are used again."""
+RUNNERS: Final = ("cluster", "demo")
+"""Commands whose process keeps a cluster here."""
+
+
+def is_alive(pid: int, *words: str) -> bool:
+    """Whether that process runs and its command line has such a word: numbers of processes are used again."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -79,9 +83,10 @@ def is_alive(pid: int, word: str) -> bool:
     if not command.parent.parent.joinpath("self").exists():  # not Linux: believe the number
         return True
     try:
-        return word.encode() in command.read_bytes()
+        said = command.read_bytes()
     except OSError:
         return False
+    return any(word.encode() in said for word in words)
 
 
 def is_paused(pid: int) -> bool:

@@ -17,9 +17,12 @@ from tidelog.demo.traffic import Traffic
 TOPIC: Final = "orders"
 REVENUE_TOPIC: Final = "revenue-by-minute"
 PARTITIONS: Final = 12
+AS_THE_BROKERS_SAY: Final = -1
+"""How many replicas: `default.replication.factor`."""
 DRAIN_SECONDS: Final = 60.0
 SPARK_SECONDS: Final = 180.0
 _LOOK_SECONDS: Final = 0.05
+_CRITICAL: Final = 2
 
 
 @dataclass
@@ -57,13 +60,12 @@ Draw = Callable[[Scene], None]
 
 
 class Performance:
-    def __init__(self, bootstrap: str, *, rate: int, lake: Path, with_spark: bool, replicas: int = 1) -> None:
+    def __init__(self, bootstrap: str, *, rate: int, lake: Path, with_spark: bool) -> None:
         self._bootstrap = bootstrap
         self._rate = rate
         self.run_id = f"{time.time_ns() // 1_000_000:x}"
         self.lake = lake / self.run_id
         self._with_spark = with_spark
-        self._replicas = replicas
         self._revenue_reader: Any = None
 
     def play(self, seconds: float | None, draw: Draw) -> list[Account]:
@@ -125,10 +127,10 @@ class Performance:
         from confluent_kafka.admin import AdminClient
         from confluent_kafka.cimpl import NewTopic
 
-        admin = AdminClient({"bootstrap.servers": self._bootstrap})
+        admin = AdminClient(self._common())
         wanted = [
-            NewTopic(TOPIC, PARTITIONS, self._replicas),
-            NewTopic(REVENUE_TOPIC, 1, self._replicas, config={"cleanup.policy": "compact"}),
+            NewTopic(TOPIC, PARTITIONS, AS_THE_BROKERS_SAY),
+            NewTopic(REVENUE_TOPIC, 1, AS_THE_BROKERS_SAY, config={"cleanup.policy": "compact"}),
         ]
         for created in admin.create_topics(wanted).values():
             try:
@@ -136,7 +138,7 @@ class Performance:
             except KafkaException as refused:
                 if refused.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                     raise
-        reader = Consumer({"bootstrap.servers": self._bootstrap, "group.id": "demo", "enable.auto.commit": False})
+        reader = Consumer({**self._common(), "group.id": "demo", "enable.auto.commit": False})
         ends = {
             partition: reader.get_watermark_offsets(TopicPartition(TOPIC, partition), timeout=15)[1]
             for partition in range(PARTITIONS)
@@ -147,12 +149,16 @@ class Performance:
         self._revenue_reader = reader
         return json.dumps({TOPIC: {str(partition): end for partition, end in ends.items()}})
 
+    def _common(self) -> dict[str, Any]:
+        """A broker may be killed for fun: what librdkafka says about that would write over the screen."""
+        return {"bootstrap.servers": self._bootstrap, "log_level": _CRITICAL}
+
     def _producer(self) -> Any:
         from confluent_kafka import Producer
 
         return Producer(
             {
-                "bootstrap.servers": self._bootstrap,
+                **self._common(),
                 "enable.idempotence": True,
                 "compression.type": "lz4",
                 "linger.ms": 10,
@@ -164,7 +170,7 @@ class Performance:
 
         return Consumer(
             {
-                "bootstrap.servers": self._bootstrap,
+                **self._common(),
                 "group.id": group,
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
