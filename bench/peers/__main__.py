@@ -2,6 +2,7 @@
 
 import argparse
 import fnmatch
+import math
 import signal
 from pathlib import Path
 
@@ -30,6 +31,8 @@ def main() -> int:
     if options.again:
         for row in rows:
             store.forget(row.name)
+    if options.calm is not None:
+        store.drop_noisy(options.calm)
     if not options.report:
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that servers end with this process
         _measure(console, store, rows, options)
@@ -48,6 +51,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--only", action="append", metavar="ROW", help="a row's name or a pattern; may be repeated")
     parser.add_argument("--rounds", type=int, default=5, help="turns of each side (5)")
     parser.add_argument("--again", action="store_true", help="forget what was measured of these rows")
+    parser.add_argument("--calm", type=float, metavar="CORES", help="take turns again in which others took more")
     parser.add_argument("--list", action="store_true", help="name the rows and end")
     parser.add_argument("--report", action="store_true", help="table and charts of what was measured; run nothing")
     parser.add_argument("--publish", type=Path, metavar="PAGE", help="put the table between the marks of this page")
@@ -70,7 +74,13 @@ def _measure(console: Console, store: Store, rows: list[Row], options: argparse.
         wanted = {side for row in rows for side in row.sides}
         launchers = fetch([each for each in LAUNCHERS if each.side in wanted], store, say)
         run = Run(
-            store, launchers, rounds=options.rounds, quick=options.quick, directory=options.dir, lock=options.lock
+            store,
+            launchers,
+            rounds=options.rounds,
+            quick=options.quick,
+            directory=options.dir,
+            lock=options.lock,
+            calm=math.inf if options.calm is None else options.calm,
         )
         progress.update(task, total=len(rows))
         try:

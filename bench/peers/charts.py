@@ -9,7 +9,7 @@ from bench.peers.samples import Better, Metric, RowResult
 from bench.peers.table import OURS, REFERENCE, number
 
 _FONT = "font-family='system-ui, sans-serif'"
-_LINE, _LEFT, _WIDTH, _RIGHT = 22, 400, 380, 90
+_LINE, _LEFT, _WIDTH, _RIGHT = 22, 450, 380, 60
 _GOOD, _BAD, _OTHER, _INK, _FAINT = "#1a7f5a", "#b4452c", "#8a94a6", "#1f2430", "#c9ced8"
 _MOST = 64.0  # times better: beyond that a bar only gets its number
 

@@ -35,6 +35,11 @@ class Store:
     def forget(self, name: str) -> None:
         self.rows.pop(name, None)
 
+    def drop_noisy(self, cores: float) -> None:
+        """Forgets samples during which others took more than this many cores, so that they are taken again."""
+        for row in self.rows.values():
+            row.samples = [sample for sample in row.samples if sample.other_cores <= cores]
+
     def save(self) -> None:
         self.machine = self.machine or this_machine()
         content = {

@@ -84,6 +84,15 @@ def test_the_file_has_every_sample_as_soon_as_it_is_taken(tmp_path: Path) -> Non
     assert again.row("row").samples == []
 
 
+def test_noisy_turns_can_be_taken_again(tmp_path: Path) -> None:
+    store = Store(tmp_path / "peers.json")
+    store.row("row").samples = [
+        Sample(side="tidelog", round=number, values={}, other_cores=cores) for number, cores in enumerate((0.1, 0.9))
+    ]
+    store.drop_noisy(0.25)
+    assert missing_turns(store.row("row"), ["tidelog"], 2) == [(1, "tidelog")]
+
+
 def test_the_table_states_guarantee_spread_ratio_and_verdict(result: RowResult) -> None:
     text = table.against_kafka([ROW], {"row": result})
     rate, p99 = text.splitlines()[2:]
