@@ -36,9 +36,10 @@ class Store:
         self.rows.pop(name, None)
 
     def drop_noisy(self, cores: float) -> None:
-        """Forgets samples during which others took more than this many cores, so that they are taken again."""
+        """Forgets rounds in which others took more cores than this, with all sides, so that they are repeated."""
         for row in self.rows.values():
-            row.samples = [sample for sample in row.samples if sample.other_cores <= cores]
+            noisy = {sample.round for sample in row.samples if sample.other_cores > cores}
+            row.samples = [sample for sample in row.samples if sample.round not in noisy]
 
     def save(self) -> None:
         self.machine = self.machine or this_machine()

@@ -2,16 +2,14 @@
 
 import time
 
-from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
-
 from bench import native
 from bench.peers import raw
 from bench.peers.rows.row import Row
 from bench.peers.samples import Better, Metric, Values
-from bench.peers.servers.broker import Broker
+from bench.peers.servers.broker import ADMIN, Broker
 
 PER_BATCH, RECORD_BYTES, BATCHES, MEGABYTES = 1000, 1000, 20, 500
-SEGMENT_BYTES = 50_000_000
+SEGMENT_BYTES = 10_000_000
 WAIT_SECONDS = 120
 
 
@@ -53,8 +51,8 @@ def _log_bytes(broker: Broker, topic: str) -> int:
 
 
 def _set(broker: Broker, topic: str, name: str, value: str) -> None:
-    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    entry = ADMIN.ConfigEntry(name, value, incremental_operation=ADMIN.AlterConfigOpType.SET)
+    resource = ADMIN.ConfigResource(ADMIN.ResourceType.TOPIC, topic, incremental_configs=[entry])
     admin = broker.admin()
     admin.incremental_alter_configs([resource])[resource].result(30)
 

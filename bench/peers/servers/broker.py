@@ -9,15 +9,16 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
+import confluent_kafka.admin
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from bench.peers import processes
 
 STOP_SECONDS = 30
 HOST = "127.0.0.1"
+ADMIN: Any = confluent_kafka.admin  # it does not tell mypy which of its names are public
 
 
 @dataclass(slots=True, kw_only=True)
@@ -110,8 +111,8 @@ class Broker:
 
     # -- topics of brokers that speak Kafka's protocol ----------------------------------------------------------------
 
-    def admin(self) -> AdminClient:
-        return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+    def admin(self) -> Any:
+        return ADMIN.AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
 
     def make_topic(
         self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None, *, synced: bool = False
@@ -119,7 +120,7 @@ class Broker:
         topic = f"{name}-{time.time_ns() // 1000 % 10**9}"
         settings = {**(self.synced if synced else self.cached), **(config or {})}
         admin = self.admin()  # held in a name: its requests end with it
-        new = NewTopic(topic, partitions, len(self.nodes), config=settings)
+        new = ADMIN.NewTopic(topic, partitions, len(self.nodes), config=settings)
         admin.create_topics([new], operation_timeout=120, request_timeout=120)[topic].result(150)
         self.wait_for_leaders(topic, partitions)
         return topic
@@ -131,7 +132,7 @@ class Broker:
         while time.monotonic() < deadline:
             known = admin.list_topics(timeout=30).topics
             if topic in known and len(known[topic].partitions) == partitions:
-                latest = {TopicPartition(topic, p): OffsetSpec.latest() for p in range(partitions)}
+                latest = {TopicPartition(topic, p): ADMIN.OffsetSpec.latest() for p in range(partitions)}
                 if all(answer.exception(60) is None for answer in admin.list_offsets(latest).values()):
                     return
             time.sleep(0.05)
@@ -149,7 +150,7 @@ class Broker:
     def end_offset(self, topic: str, partition: int = 0) -> int:
         admin = self.admin()
         where = TopicPartition(topic, partition)
-        offset: int = admin.list_offsets({where: OffsetSpec.latest()})[where].result(60).offset
+        offset: int = admin.list_offsets({where: ADMIN.OffsetSpec.latest()})[where].result(60).offset
         return offset
 
     def check_end(self, topic: str, expected: int, partitions: int = 1) -> None:
