@@ -23,10 +23,11 @@ HEADER: Final = "tidelog.causality"
 NODE: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 BYTES_MAX: Final = 64 << 10
 """A header longer than this is not read: about a thousand nodes, and then the clock is used for the wrong thing."""
-_STAMP: Final = re.compile(
-    rb"([0-7][0-9a-f]{15});([A-Za-z0-9._-]{1,64});"
-    rb"([A-Za-z0-9._-]{1,64}=[1-9][0-9]{0,17}(?:,[A-Za-z0-9._-]{1,64}=[1-9][0-9]{0,17})*)"
+PATTERN: Final = (
+    r"([0-7][0-9a-f]{15});([A-Za-z0-9._-]{1,64});"
+    r"([A-Za-z0-9._-]{1,64}=[1-9][0-9]{0,17}(?:,[A-Za-z0-9._-]{1,64}=[1-9][0-9]{0,17})*)"
 )
+_STAMP: Final = re.compile(PATTERN.encode())
 
 
 class InvalidStamp(ValueError):

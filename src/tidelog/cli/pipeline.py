@@ -3,6 +3,7 @@
 import typer
 
 from tidelog.cli.pipeline_audit import audit
+from tidelog.cli.pipeline_causal import causal
 from tidelog.cli.pipeline_streams import aggregate, dedup, join
 from tidelog.cli.pipeline_tables import archive, view
 from tidelog.cli.pipeline_topics import replay, route
@@ -22,6 +23,7 @@ app.command()(aggregate)
 app.command()(join)
 app.command("run")(run_file)
 app.command()(audit)
+app.command()(causal)
 app.command("list")(list_)
 app.command()(status)
 app.command()(stop)
