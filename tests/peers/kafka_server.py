@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -38,15 +39,19 @@ _HEAP = (
 
 def jars(version: str = VERSION) -> Path:
     """The directory with Kafka's jars and all they need, downloaded on first use."""
-    directory = CACHE / version
+    return downloaded(CACHE / version, [artifact.replace("VERSION", version) for artifact in _ARTIFACTS])
+
+
+def downloaded(directory: Path, artifacts: Iterable[str]) -> Path:
+    """Artifacts of Maven Central (`group:name:version`) with all they need at run time, in this directory."""
     if (directory / "complete").exists():
         return directory
     directory.mkdir(parents=True, exist_ok=True)
     dependencies = "".join(
         "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version></dependency>".format(
-            *artifact.replace("VERSION", version).split(":")
+            *artifact.split(":")
         )
-        for artifact in _ARTIFACTS
+        for artifact in artifacts
     )
     (directory / "pom.xml").write_text(
         '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
