@@ -47,10 +47,10 @@ class Leaving:
         try:
             self._admin.remove_voter(self._node)
         except KafkaError as error:
-            raise Problem(
-                f"broker {self._node} keeps its vote: {error}",
-                "`tidelog cluster status` shows the voters, and `tidelog cluster add NODE --voter` makes another one",
-            ) from None
+            hint = "`tidelog cluster status` shows the voters, and `tidelog cluster add NODE --voter` makes another one"
+            if error.code is ErrorCode.UNSUPPORTED_VERSION:  # a Kafka whose voters are what it was started with
+                hint = "let it run, without partitions: stopped, it counts as a voter that is down"
+            raise Problem(f"broker {self._node} keeps its vote: {error}", hint) from None
         yield f"broker {self._node} votes no more; {told_of_voters(len(voters) - 1)}"
 
     def carry_out(self, plan: Plan, at_once: int) -> Iterator[str]:

@@ -88,6 +88,7 @@ class SilenceWatch:
         self._has_controller = has_controller
         self._silence_max_ms = silence_max_ms
         self._clock = clock
+        self._alone = False
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -107,9 +108,11 @@ class SilenceWatch:
                 self._look(looked_ms)
 
     def _look(self, now_ms: int) -> None:
-        alone = not self._has_controller()
+        was_alone, self._alone = self._alone, not self._has_controller()
+        if not (was_alone or self._alone):
+            return
         for replica in self._partitions:
-            if not alone:
+            if not self._alone:
                 replica.is_deserted = False
             elif replica.is_leader and replica.listen(self._silence_max_ms, now_ms):
                 log.warning("too few replicas are heard of", partition=str(replica.partition))
