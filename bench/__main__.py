@@ -11,6 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 import tidelog
 from bench import (
+    cluster,
     consume,
     groups,
     latency,
@@ -38,6 +39,7 @@ MEASUREMENTS: dict[str, Measure] = {
     "rebalance": rebalance.measure,
     "transactions": transactions.measure,
     "memory": startup.memory,
+    "cluster": cluster.measure,
     "spark": spark.measure,
     "spark_sink": spark_sink.measure,
 }
