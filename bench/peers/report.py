@@ -21,6 +21,7 @@ def markdown(store: Store, rows: Sequence[Row]) -> str:
         " ".join(about),
         table.against_kafka(rows, store.rows),
         table.among_peers(rows, store.rows, store.versions),
+        table.unmeasured(rows, store.rows),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 

@@ -60,7 +60,7 @@ def against_kafka(rows: Sequence[Row], results: dict[str, RowResult]) -> str:
     body = [
         line
         for row in rows
-        if REFERENCE in row.sides and row.name in results
+        if len(row.sides) <= 2 and row.name in results
         for line in lines_of(row, results[row.name])
     ]
     return "\n".join([_HEAD, *body]) if body else ""
@@ -83,6 +83,11 @@ def among_peers(rows: Sequence[Row], results: dict[str, RowResult], versions: di
                 cells = (shown(result.summary(side, metric.key)) for metric in row.metrics)
                 out.append(f"| {versions.get(side, side).split(',')[0]} | " + " | ".join(cells) + " |")
     return "\n".join(out)
+
+
+def unmeasured(rows: Iterable[Row], results: dict[str, RowResult]) -> str:
+    names = [row.name for row in rows if row.name not in results or not results[row.name].samples]
+    return f"Without figures in this run: {', '.join(names)}." if names else ""
 
 
 def noise(results: Iterable[RowResult]) -> str:

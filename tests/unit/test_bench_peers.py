@@ -111,6 +111,11 @@ def test_a_row_of_many_has_a_line_each_and_says_who_is_absent(result: RowResult)
     assert table.among_peers([ROW], {"row": result}, {}) == ""
 
 
+def test_a_row_without_figures_is_named(result: RowResult) -> None:
+    assert table.unmeasured([ROW], {"row": result}) == ""
+    assert table.unmeasured([ROW], {"row": RowResult()}) == "Without figures in this run: row."
+
+
 def test_the_noise_of_the_machine_is_told(result: RowResult) -> None:
     assert "6 samples" in table.noise([result])
     assert "median 1.5" in table.noise([result])
