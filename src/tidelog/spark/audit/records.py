@@ -177,9 +177,7 @@ def late_check(scope: Scope, found: Lateness) -> Check:
         none = f"no record has a {name} that can be read" if found.unknown else "there are no records"
         return Check("lateness", Verdict.WARNING if found.unknown else Verdict.SKIPPED, none, [], numbers)
     rest = f"; {found.unknown:,} have no {name} that can be read" if found.unknown else ""
-    holds = (
-        f"99.9 % come less than {duration(numbers['p999_ms'])} late" if numbers["p999_ms"] else "99.9 % are in order"
-    )
+    holds = "99.9 % are " + _within(numbers["p999_ms"])
     if found.late:
         examples = [f"{scope.at(number, offset)}  {duration(late)} late" for late, number, offset in found.examples]
         says = (
