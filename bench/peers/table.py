@@ -58,10 +58,7 @@ def lines_of(row: Row, result: RowResult) -> Iterable[str]:
 
 def against_kafka(rows: Sequence[Row], results: dict[str, RowResult]) -> str:
     body = [
-        line
-        for row in rows
-        if len(row.sides) <= 2 and row.name in results
-        for line in lines_of(row, results[row.name])
+        line for row in rows if len(row.sides) <= 2 and row.name in results for line in lines_of(row, results[row.name])
     ]
     return "\n".join([_HEAD, *body]) if body else ""
 

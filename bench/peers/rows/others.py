@@ -12,9 +12,7 @@ from bench.peers.sessions.session import Session
 RECORD_BYTES, UNANSWERED, BATCH = 100, 1000, 100
 SIDES = ("tidelog", "kafka", "nats", "redis", "rabbitmq-stream", "rabbitmq-quorum", "activemq")
 _KAFKA_PROTOCOL = ("tidelog", "kafka")
-_WITHOUT = {
-    "rabbitmq-quorum": "always syncs: see the rows with fsync",
-}
+_WITHOUT = {"rabbitmq-quorum": "always syncs: see the rows with fsync"}
 _WITHOUT_SYNC = {
     "nats": "2.9 has no setting that syncs before the answer",
     "rabbitmq-stream": "streams never sync before the answer",

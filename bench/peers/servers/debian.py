@@ -1,5 +1,6 @@
 """Peers from Debian's packages, unpacked into the cache: nothing is installed and no service is started."""
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -42,8 +43,6 @@ def version(package: str) -> str:
 
 def environment(root: Path) -> dict[str, str]:
     """So that unpacked programs find unpacked libraries."""
-    import os
-
     libraries = ":".join(str(path) for path in root.glob("usr/lib/*-linux-gnu"))
     programs = f"{root}/usr/sbin:{root}/usr/bin"
     return {**os.environ, "LD_LIBRARY_PATH": libraries, "PATH": f"{programs}:{os.environ['PATH']}"}

@@ -3,6 +3,7 @@
 import os
 import socket
 import subprocess
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from bench.peers.servers import debian
 from bench.peers.servers.broker import HOST, Broker, Node, free_ports, wait_until
 
 
-class _Packaged:
+class _Packaged(ABC):
     """Started by `_node`, ready when its port takes a connection."""
 
     side: str
@@ -21,8 +22,8 @@ class _Packaged:
         debian.unpacked(self.package)
         return f"{self.title} {debian.version(self.package)}"
 
-    def _node(self, home: Path, root: Path, port: int, settings: Mapping[str, str]) -> Node:
-        raise AssertionError("every peer has its own")
+    @abstractmethod
+    def _node(self, home: Path, root: Path, port: int, settings: Mapping[str, str]) -> Node: ...
 
     def prepare(self, directory: Path, *, nodes: int, quick: bool, settings: Mapping[str, str]) -> Broker:
         home = directory / self.side
