@@ -18,23 +18,19 @@ from tidelog.client.connection import Connection
 from tidelog.wire.messages.groups import FindCoordinatorRequest
 
 RECORDS, PARTITIONS, GROUP = 100, 12, "bench-commits"
-_PRODUCERS: dict[
-    tuple[int, bool], tuple[Producer, str]
-] = {}  # known to its coordinator: as a service that runs for long
 
 
 def transactions(broker: Broker, *, synced: bool) -> Values:
-    key = (broker.pids[0], synced)
-    if key not in _PRODUCERS:
-        topic = broker.make_topic("transactions", partitions=4, synced=synced)
-        settings: dict[str, Any] = {"bootstrap.servers": broker.bootstrap, "linger.ms": 5, "log_level": 0}
-        producer = Producer({**settings, "transactional.id": topic})
-        producer.init_transactions(60)
-        _PRODUCERS[key] = producer, topic
-    producer, topic = _PRODUCERS[key]
+    topic = broker.make_topic("transactions", partitions=4, synced=synced)
+    settings: dict[str, Any] = {"bootstrap.servers": broker.bootstrap, "linger.ms": 5, "log_level": 0}
+    producer = Producer({**settings, "transactional.id": topic})
+    producer.init_transactions(60)
+    for _ in range(5):  # it knows its leaders and its coordinator before the clock runs
+        _transaction(producer, topic)
     cpu = broker.cpu_s()
     took = [_transaction(producer, topic) for _ in range(broker.scaled(200))]
     cpu = broker.cpu_s() - cpu
+    broker.delete_topic(topic)
     return {
         "per_s": len(took) / sum(took),
         "p50_ms": median(took) * 1e3,
