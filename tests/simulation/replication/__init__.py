@@ -3,5 +3,6 @@ that loses, doubles and reorders.
 
 python -m tests.simulation.replication --seed 7       replay one world, step by step
 python -m tests.simulation.replication --seeds 2000   many, with progress
+    --partitions 2 --retries                          of several partitions, with a client that retries until it is told
 python -m tests.simulation.replication.mutations      plant each bug of a list and show it caught
 """

@@ -3,12 +3,12 @@
 from typing import TYPE_CHECKING
 
 from batches import read_values
-from tests.simulation.replication.names import PARTITION, TOPIC
+from tests.simulation.replication.names import TOPIC
 
 from tidelog.cluster.image import NO_LEADER, MetadataImage, PartitionImage
 
 if TYPE_CHECKING:
-    from tests.simulation.replication.broker import Broker
+    from tests.simulation.replication.seat import Seat
 
 
 class Violation(AssertionError):
@@ -20,19 +20,22 @@ def require(condition: object, what: str) -> None:
         raise Violation(what)
 
 
-def partition_of(image: MetadataImage) -> PartitionImage:
-    return image.topics[TOPIC].partitions[PARTITION]
+def partition_of(image: MetadataImage, number: int) -> PartitionImage:
+    return image.topics[TOPIC].partitions[number]
 
 
 class Checks:
-    def __init__(self) -> None:
-        self.brokers: dict[int, Broker] = {}
+    """Of one partition."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.brokers: dict[int, Seat] = {}
         self.image: MetadataImage | None = None
         self.truth: dict[int, bytes] = {}
         """What any reader could have seen at an offset: for ever, and for every other reader."""
         self.leaders: dict[int, int] = {}
         """Leader epoch to who led it, as the controller decided."""
-        self.newest: Broker | None = None
+        self.newest: Seat | None = None
         """Who began to lead last."""
         self.newest_epoch = -1
         self.deleted_below = 0
@@ -45,7 +48,7 @@ class Checks:
         self.image = after
         if TOPIC not in after.topics:
             return
-        now = partition_of(after)
+        now = partition_of(after, self.number)
         led_by = self.leaders.setdefault(now.leader_epoch, now.leader)
         require(led_by == now.leader, f"epoch {now.leader_epoch} is led by {led_by} and by {now.leader}")
         require(now.leader == NO_LEADER or now.leader in now.isr, f"leader {now.leader} is not in sync: {now.isr}")
@@ -54,7 +57,7 @@ class Checks:
         require(len(set(now.replicas)) == len(now.replicas), f"a replica is named twice: {now}")
         if before is None or TOPIC not in before.topics:
             return
-        then = partition_of(before)
+        then = partition_of(before, self.number)
         require(now.leader_epoch >= then.leader_epoch, "the leader epoch went back")
         require(now == then or now.partition_epoch == then.partition_epoch + 1, f"versions skip: {then} {now}")
         for node in set(now.isr) - set(then.isr):
@@ -63,14 +66,14 @@ class Checks:
             if broker.replica is not None:
                 self._has_everything(broker, "joins the in-sync set")
 
-    def _is_wiped(self, broker: "Broker") -> bool:
+    def _is_wiped(self, broker: "Seat") -> bool:
         """On a disk that the controller has not heard of yet."""
         assert self.image is not None
         return self.image.brokers[broker.id].directory_id != broker.directory_id
 
     # -- what brokers do --------------------------------------------------------------------------------------------
 
-    def role_changed(self, broker: "Broker") -> None:
+    def role_changed(self, broker: "Seat") -> None:
         replica = broker.replica
         assert replica is not None
         if not replica.is_leader:
@@ -82,7 +85,7 @@ class Checks:
             self.newest_epoch = replica.leader_epoch
             self._has_everything(broker, "begins to lead")
 
-    def _has_everything(self, broker: "Broker", doing: str) -> None:
+    def _has_everything(self, broker: "Seat", doing: str) -> None:
         replica = broker.replica
         assert replica is not None
         log = replica.log
@@ -93,12 +96,12 @@ class Checks:
             if offset >= log.start_offset:
                 require(held.get(offset) == value, f"{who}, but at {offset} has {held.get(offset)!r}, not {value!r}")
 
-    def opened(self, broker: "Broker") -> None:
+    def opened(self, broker: "Seat") -> None:
         """What a broker claimed to have is what its disk gives back."""
         log = broker.log
         require(log.end_offset >= broker.claimed, f"{broker.id} ends at {log.end_offset}, but claimed {broker.claimed}")
 
-    def visible(self, broker: "Broker") -> None:
+    def visible(self, broker: "Seat") -> None:
         """Everything below a replica's watermark may have been read there."""
         replica = broker.replica
         if replica is None or replica.high_watermark <= broker.checked:
@@ -119,7 +122,7 @@ class Checks:
         if replica.is_leader:
             self._contained(broker, values, high)
 
-    def raised(self, broker: "Broker") -> None:
+    def raised(self, broker: "Seat") -> None:
         """A leader's watermark has moved."""
         replica = broker.replica
         assert replica is not None
@@ -127,12 +130,12 @@ class Checks:
             needed = min(replica.config.min_insync_replicas, replica.followers.replica_count)
             require(replica.in_sync >= needed, f"{broker.id} shows more with {replica.in_sync} of {needed} in sync")
 
-    def _contained(self, leader: "Broker", values: list[tuple[int, bytes]], high: int) -> None:
+    def _contained(self, leader: "Seat", values: list[tuple[int, bytes]], high: int) -> None:
         """What a leader shows is on every member of the in-sync set, and on every later leader."""
         assert self.image is not None
         assert leader.replica is not None
         epoch = leader.replica.leader_epoch
-        partition = partition_of(self.image)
+        partition = partition_of(self.image, self.number)
         members = [self.brokers[node] for node in partition.isr] if partition.leader_epoch == epoch else []
         if self.newest is not None and self.newest_epoch > epoch:
             members.append(self.newest)
@@ -151,7 +154,7 @@ class Checks:
             for offset, value in expected:
                 require(held.get(offset) == value, f"{who} has {held.get(offset)!r} at {offset}, not {value!r}")
 
-    def believed(self, leader: "Broker") -> None:
+    def believed(self, leader: "Seat") -> None:
         """What a leader believes of those who follow it in its epoch is true, though it may be old."""
         replica = leader.replica
         assert replica is not None
@@ -172,7 +175,7 @@ class Checks:
                 f"{who} has everything before {end}, but that is {reached}",
             )
 
-    def acknowledged(self, broker: "Broker", base: int, values: list[bytes], minimum: int) -> None:
+    def acknowledged(self, broker: "Seat", base: int, values: list[bytes], minimum: int) -> None:
         replica = broker.replica
         assert replica is not None
         self.acked += 1
@@ -190,8 +193,8 @@ class Checks:
     def converged(self) -> str:
         """What is still missing, or nothing."""
         assert self.image is not None
-        partition = partition_of(self.image)
-        away = [node for node, broker in self.brokers.items() if not broker.up or broker.stopping]
+        partition = partition_of(self.image, self.number)
+        away = [node for node, broker in self.brokers.items() if broker.is_away]
         if away or len(self.image.available) < len(self.brokers):
             return f"{away} are away, {self.image.available} are available"
         if partition.leader == NO_LEADER:
@@ -213,7 +216,7 @@ class Checks:
 
     def in_the_end(self) -> None:
         assert self.image is not None
-        partition = partition_of(self.image)
+        partition = partition_of(self.image, self.number)
         for node in partition.replicas:
             self._has_everything(self.brokers[node], "has converged")
         logs = [read_values(self.brokers[node].log, self.deleted_below) for node in partition.replicas]

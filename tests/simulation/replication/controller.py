@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from tests.simulation.replication.checks import partition_of
-from tests.simulation.replication.names import PARTITION, TOPIC, TOPIC_ID
+from tests.simulation.replication.names import TOPIC, TOPIC_ID
 
 from tidelog.cluster import brokers as registry
 from tidelog.cluster import controller as topics
@@ -35,29 +35,36 @@ class Controller:
         self.spared: set[int] = set()
         """Not declared dead for now: an operator who replaces a disk waits until the others are well."""
 
-    @property
-    def partition(self) -> PartitionImage:
-        return partition_of(self.image)
+    def partition(self, number: int) -> PartitionImage:
+        return partition_of(self.image, number)
 
     def change(self, why: str, records: list[AnyRecord]) -> None:
         if not records:
             return
         before = self.image
         self.image = before.apply(records)
-        if TOPIC in self.image.topics and (TOPIC not in before.topics or self.partition != partition_of(before)):
-            self._world.say(f"controller: {why}: {shown(self.partition)}")
-        else:
+        changed = self._changed(before)
+        for partition in changed:
+            self._world.say(f"controller: {why}: {shown(partition)}")
+        if not changed:
             self._world.say(f"controller: {why}")
-        self._world.checks.image_changed(before, self.image)
+        for checks in self._world.checks:
+            checks.image_changed(before, self.image)
         for broker in self._world.brokers.values():
             self.publish(broker.id)
+
+    def _changed(self, before: MetadataImage) -> list[PartitionImage]:
+        if TOPIC not in self.image.topics:
+            return []
+        known = before.topics[TOPIC].partitions if TOPIC in before.topics else ()
+        return [each for each in self.image.topics[TOPIC].partitions if each not in known]
 
     def publish(self, node: int) -> None:
         image = self.image
         broker = self._world.brokers[node]
         self._world.send(ID, node, lambda: broker.learn(image))
 
-    def create_topic(self, replicas: list[int], minimum: int) -> None:
+    def create_topic(self, replicas: list[list[int]], minimum: int) -> None:
         configs = {"min.insync.replicas": str(minimum)}
         self.change(
             "topic",
@@ -65,10 +72,10 @@ class Controller:
                 self.image,
                 TOPIC,
                 topic_id=TOPIC_ID,
-                brokers=replicas,
-                partitions=1,
-                replication_factor=len(replicas),
-                assignments={0: replicas},
+                brokers=sorted(self._world.brokers),
+                partitions=len(replicas),
+                replication_factor=len(replicas[0]),
+                assignments=dict(enumerate(replicas)),
                 configs=configs,
             ),
         )
@@ -136,25 +143,32 @@ class Controller:
         return registry.may_stop(self.image, node)
 
     def alter_isr(
-        self, node: int, broker_epoch: int, leader_epoch: int, partition_epoch: int, isr: list[tuple[int, int]]
+        self,
+        node: int,
+        broker_epoch: int,
+        number: int,
+        leader_epoch: int,
+        partition_epoch: int,
+        isr: list[tuple[int, int]],
     ) -> PartitionImage:
         registry.check_epoch(self.image, node, broker_epoch)
         records = elections.alter_isr(
             self.image,
             TOPIC_ID,
-            PARTITION,
+            number,
             leader=node,
             leader_epoch=leader_epoch,
             partition_epoch=partition_epoch,
             isr=isr,
         )
         self.change(f"{node} wants {[member for member, _ in isr]} in sync", records)
-        return self.partition
+        return self.partition(number)
 
 
 def shown(partition: PartitionImage) -> str:
     moving = f" +{list(partition.adding)} -{list(partition.removing)}" if partition.adding or partition.removing else ""
+    which = f"{partition.partition}: " if partition.partition else ""
     return (
-        f"leader {partition.leader} epoch {partition.leader_epoch} replicas {list(partition.replicas)} "
+        f"{which}leader {partition.leader} epoch {partition.leader_epoch} replicas {list(partition.replicas)} "
         f"isr {list(partition.isr)} v{partition.partition_epoch}{moving}"
     )

@@ -1,8 +1,8 @@
-"""A simulated broker as a follower: it asks its leader, and takes, cuts or begins anew by the production rules."""
+"""A partition at a broker that follows: it asks its leader, and takes, cuts or begins anew by the production rules."""
 
 from collections.abc import Callable
 from random import Random
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple
 
 from batches import NOW
 
@@ -32,14 +32,15 @@ class Answer(NamedTuple):
 
 
 class Following:
-    """The half of a `Broker` that follows."""
+    """The half of a `Seat` that follows."""
 
     world: "World"
     id: int
+    number: int
+    broker: "Broker"
     dice: Random
     config: TopicConfig
     replica: Replica | None
-    broker_epoch: int | None
     claimed: int
     _wished_ms: int | None
     say: Callable[[str], None]
@@ -54,14 +55,14 @@ class Following:
             self.flush(self.fetch)
             return
         self._wished_ms = self.world.now
-        leader = self.world.brokers[replica.leader]
+        leader = self.world.brokers[replica.leader].seats[self.number]
         wish = follower.wish_of(replica)
-        broker_epoch = self.broker_epoch
+        broker_epoch = self.broker.broker_epoch
         assert broker_epoch is not None
         self.claimed = wish.fetch_offset
         self.world.ask(
-            cast("Broker", self),
-            leader,
+            self.broker,
+            leader.broker,
             lambda: leader.serve(self.id, broker_epoch, wish),
             self._answered(replica, wish),
         )
@@ -104,7 +105,7 @@ class Following:
             elif taken:
                 self.fetch()
             else:
-                self.world.timer(cast("Broker", self), self.dice.randint(5, 40), self._poll)
+                self.world.timer(self.broker, self.dice.randint(5, 40), self._poll)
 
     def _poll(self) -> None:
         if self._wished_ms is None:

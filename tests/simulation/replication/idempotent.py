@@ -5,7 +5,7 @@ from collections import Counter
 from random import Random
 
 from batches import read_values
-from tests.simulation.replication.checks import partition_of, require
+from tests.simulation.replication.checks import require
 from tests.simulation.replication.world import World
 
 from tidelog.cluster.image import NO_LEADER
@@ -24,6 +24,8 @@ class IdempotentClient:
         self._world = world
         self._dice = dice
         self._sequence = 0
+        self._number = dice.randrange(len(world.checks))
+        """Of the partition it writes to."""
         self._values: list[bytes] = []
         self._sent_ms = -ANSWER_MS
         self._waits = False
@@ -38,14 +40,14 @@ class IdempotentClient:
             return
         else:
             self.retries += 1
-        target = self._world.controller.partition.leader
+        target = self._world.controller.partition(self._number).leader
         if target != NO_LEADER:
             self._send(target)
 
     def _send(self, target: int) -> None:
         world, sequence, values = self._world, self._sequence, self._values
         self._waits, self._sent_ms = True, world.now
-        broker = world.brokers[target]
+        seat = world.brokers[target].seats[self._number]
 
         def answered(code: ErrorCode) -> None:
             if sequence == self._sequence:
@@ -54,14 +56,14 @@ class IdempotentClient:
         def arrives() -> None:
             if sequence == self._sequence:
                 self._look_for_gaps(target)
-            broker.produce(values, -1, answered, (PRODUCER_ID, 0, sequence))
+            seat.produce(values, -1, answered, (PRODUCER_ID, 0, sequence))
 
         world.send(CLIENT, target, arrives)
 
     def _look_for_gaps(self, target: int) -> None:
         """Whoever leads now, and has heard of it, knows all that was acknowledged."""
-        replica = self._world.brokers[target].replica
-        partition = self._world.controller.partition
+        replica = self._world.brokers[target].seats[self._number].replica
+        partition = self._world.controller.partition(self._number)
         if replica is None or not replica.is_leader or replica.leader_epoch != partition.leader_epoch:
             return
         known = next((each for each in replica.log.producers if each.producer_id == PRODUCER_ID), None)
@@ -81,8 +83,9 @@ class IdempotentClient:
     def check(self) -> None:
         """In the end, of what was not deleted."""
         world = self._world
-        leader = world.brokers[partition_of(world.controller.image).leader]
-        held = [value for _, value in read_values(leader.log, world.checks.deleted_below) if value.startswith(b"s")]
+        leader = world.brokers[world.controller.partition(self._number).leader].seats[self._number]
+        below = world.checks[self._number].deleted_below
+        held = [value for _, value in read_values(leader.log, below) if value.startswith(b"s")]
         twice = sorted(value for value, count in Counter(held).items() if count > 1)
         require(not twice, f"there twice: {twice}")
         require(held == sorted(held, key=lambda value: int(value[1:])), "batches are out of order")

@@ -1,10 +1,12 @@
-"""The one partition that all of it is about."""
+"""The topic that all of it is about, and its partitions."""
 
 from uuid import UUID
 
 from tidelog.ids import TopicPartition
 
 TOPIC = "orders"
-PARTITION = 0
-PLACE = TopicPartition(TOPIC, PARTITION)
 TOPIC_ID = UUID(int=1)
+
+
+def place(number: int) -> TopicPartition:
+    return TopicPartition(TOPIC, number)

@@ -9,7 +9,7 @@ from tests.simulation.replication import controller as control
 from tests.simulation.replication.broker import Broker
 from tests.simulation.replication.checks import require
 from tests.simulation.replication.idempotent import IdempotentClient
-from tests.simulation.replication.names import PARTITION, TOPIC_ID
+from tests.simulation.replication.names import TOPIC_ID
 from tests.simulation.replication.world import World
 
 from tidelog.cluster import elections
@@ -23,9 +23,11 @@ CLIENT = -1
 
 
 class Storm:
-    def __init__(self, seed: int, log: Callable[[str], None] | None = None, *, retries: bool = False) -> None:
+    def __init__(
+        self, seed: int, log: Callable[[str], None] | None = None, *, retries: bool = False, partitions: int = 1
+    ) -> None:
         """`retries`: with a client that sends each of its batches until it is acknowledged."""
-        self.world = World(seed, log)
+        self.world = World(seed, log, partitions=partitions)
         self.client = IdempotentClient(self.world, Random(seed)) if retries else None
         self.dice = self.world.dice
         self._written = 0
@@ -40,7 +42,7 @@ class Storm:
             world.start(broker)
         self._every(control.TICK_MS, control.TICK_MS, world.controller.tick)
         world.run_until(200)
-        nodes = self.dice.sample(sorted(world.brokers), world.plan.replicas)
+        nodes = [self.dice.sample(sorted(world.brokers), world.plan.replicas) for _ in world.checks]
         world.controller.create_topic(nodes, world.plan.minimum)
         if self.dice.random() < 0.6:
             self._weather(world.brokers[1])
@@ -66,24 +68,29 @@ class Storm:
         world, dice = self.world, self.dice
         if not self._storm or (world.now // 150) % 4 == self._idle:
             return
-        target = world.controller.partition.leader
+        number = self._number()
+        target = world.controller.partition(number).leader
         if target == NO_LEADER or dice.random() < 0.15:
-            led = [b for b in world.brokers.values() if b.replica is not None and b.replica.is_leader]
+            led = [b for b in world.brokers.values() if b.leads]
             target = dice.choice(led or list(world.brokers.values())).id  # perhaps a leader of old
-        self.write(target, -1 if dice.random() < 0.8 else 1)
+        self.write(target, number, -1 if dice.random() < 0.8 else 1)
+
+    def _number(self) -> int:
+        """Of a partition, by dice if there are several."""
+        return self.dice.randrange(len(self.world.checks)) if len(self.world.checks) > 1 else 0
 
     def _retrying_client(self) -> None:
         if self.client is not None and self._storm:
             self.client.step()
 
-    def write(self, target: int, acks: int, then: Callable[[ErrorCode], None] = lambda code: None) -> None:
+    def write(self, target: int, number: int, acks: int, then: Callable[[ErrorCode], None] = lambda code: None) -> None:
         world = self.world
         values = []
         for _ in range(self.dice.randint(1, 3)):
             self._written += 1
             values.append(b"%d" % self._written + b"." * self.dice.choice([0, 0, 0, 30, 150]))
-        broker = world.brokers[target]
-        world.send(CLIENT, target, lambda: broker.produce(values, acks, then))
+        seat = world.brokers[target].seats[number]
+        world.send(CLIENT, target, lambda: seat.produce(values, acks, then))
 
     # -- operators -------------------------------------------------------------------------------------------------
 
@@ -91,67 +98,67 @@ class Storm:
         world, dice = self.world, self.dice
         if not self._storm:
             return
-        chance, mood = dice.random(), world.plan.mood
+        chance, mood, number = dice.random(), world.plan.mood, self._number()
         try:
             if mood == "leaders" and dice.random() < 0.7:
-                self._move_leader(dice.randint(1, 3))
+                self._move_leader(number, dice.randint(1, 3))
             elif mood == "moves" and dice.random() < 0.7:
-                self._remove_and_add()
+                self._remove_and_add(number)
             elif chance < 0.2:
-                self._reassign(dice.sample(sorted(world.brokers), world.plan.replicas))
+                self._reassign(number, dice.sample(sorted(world.brokers), world.plan.replicas))
             elif chance < 0.3:
-                self._remove_and_add()
+                self._remove_and_add(number)
             elif chance < 0.35:
-                records = elections.cancel_reassignment(world.controller.image, TOPIC_ID, PARTITION)
+                records = elections.cancel_reassignment(world.controller.image, TOPIC_ID, number)
                 world.controller.change("cancel", records)
             elif chance < 0.55:
-                self._move_leader(dice.randint(1, 3))
+                self._move_leader(number, dice.randint(1, 3))
             elif chance < 0.7:
                 broker = self._any()
                 if broker is not None and not world.controller.spared:
                     broker.stopping = True
             elif chance < 0.85:
-                leader = world.brokers.get(world.controller.partition.leader)
+                leader = world.brokers.get(world.controller.partition(number).leader)
                 if leader is not None and leader.up and not leader.paused:
-                    world.act(leader, lambda: leader.delete_records(dice.choice([0, 1, 5])))
+                    world.act(leader, lambda: leader.seats[number].delete_records(dice.choice([0, 1, 5])))
         except KafkaError as error:
             world.say(f"operator: refused: {error}")
 
-    def _reassign(self, target: list[int]) -> None:
+    def _reassign(self, number: int, target: list[int]) -> None:
         controller = self.world.controller
-        records = elections.reassign(controller.image, TOPIC_ID, PARTITION, target)
+        records = elections.reassign(controller.image, TOPIC_ID, number, target)
         controller.change(f"reassign to {target}", records)
 
-    def _remove_and_add(self) -> None:
+    def _remove_and_add(self, number: int) -> None:
         """Before all have noticed."""
-        partition = self.world.controller.partition
+        partition = self.world.controller.partition(number)
         followers = [node for node in partition.isr if node != partition.leader]
         spare = len(partition.replicas) > self.world.plan.minimum
         if spare and followers and not partition.adding and not self.world.controller.spared:
             gone = self.dice.choice(followers)
-            self._reassign([node for node in partition.replicas if node != gone])
-            self.world.at(self.dice.choice([1, 10, 50, 200]), lambda: self._add(gone))
+            self._reassign(number, [node for node in partition.replicas if node != gone])
+            self.world.at(self.dice.choice([1, 10, 50, 200]), lambda: self._add(number, gone))
 
-    def _add(self, node: int) -> None:
-        partition = self.world.controller.partition
+    def _add(self, number: int, node: int) -> None:
+        partition = self.world.controller.partition(number)
         if node not in partition.replicas and not partition.adding:
-            self._reassign([*partition.replicas, node])
+            self._reassign(number, [*partition.replicas, node])
 
-    def _move_leader(self, times: int) -> None:
+    def _move_leader(self, number: int, times: int) -> None:
         """To somebody else in sync, and soon again to the next."""
         controller = self.world.controller
-        partition = controller.partition
+        partition = controller.partition(number)
         others = [n for n in partition.isr if n != partition.leader and controller.image.is_available(n)]
         if partition.leader != NO_LEADER and others:
             record = elections.led_by(partition, TOPIC_ID, self.dice.choice(others), partition.isr)
             assert record is not None
             controller.change("move", [record])
         if times > 1 and self._storm:
-            self.world.at(self.dice.choice([2, 15, 60]), lambda: self._move_leader(times - 1))
+            self.world.at(self.dice.choice([2, 15, 60]), lambda: self._move_leader(number, times - 1))
 
     def _any(self) -> Broker | None:
         running = [broker for broker in self.world.brokers.values() if broker.up and not broker.paused]
-        leading = [broker for broker in running if broker.replica is not None and broker.replica.is_leader]
+        leading = [broker for broker in running if broker.leads]
         if leading and self.dice.random() < 0.4:
             return self.dice.choice(leading)
         return self.dice.choice(running) if running else None
@@ -252,7 +259,8 @@ class Storm:
         controller has noticed, only while all others are well, and until it has."""
         world = self.world
         controller = world.controller
-        if set(controller.partition.isr) == {broker.id}:
+        partitions = [controller.partition(checks.number) for checks in world.checks]
+        if any(set(partition.isr) == {broker.id} for partition in partitions):
             return
         if not controller.image.brokers[broker.id].fenced:
             others = [each for each in world.brokers.values() if each is not broker]
@@ -301,15 +309,20 @@ class Storm:
         missing = "?"
         while missing and world.now < deadline:
             world.run_until(world.now + 100)
-            missing = world.checks.converged()
+            missing = self._missing()
         require(not missing, f"{CALM_MS} ms after the storm: {missing}")
         answers: list[ErrorCode] = []
-        self.write(world.controller.partition.leader, -1, answers.append)
+        for checks in world.checks:
+            self.write(world.controller.partition(checks.number).leader, checks.number, -1, answers.append)
         deadline = world.now + LAST_WRITE_MS
-        while (not answers or world.checks.converged()) and world.now < deadline:
+        while (len(answers) < len(world.checks) or self._missing()) and world.now < deadline:
             world.run_until(world.now + 50)
-        require(answers == [ErrorCode.NONE], f"the last write got {answers}")
-        require(not world.checks.converged(), "disturbed again without a cause")
-        world.checks.in_the_end()
+        require(answers == [ErrorCode.NONE] * len(world.checks), f"the last writes got {answers}")
+        require(not self._missing(), "disturbed again without a cause")
+        for checks in world.checks:
+            checks.in_the_end()
         if self.client is not None:
             self.client.check()
+
+    def _missing(self) -> str:
+        return next(filter(None, (checks.converged() for checks in self.world.checks)), "")

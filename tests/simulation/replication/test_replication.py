@@ -34,11 +34,11 @@ IMPORTANT = (
 """Those that show within a few worlds; `python -m tests.simulation.replication.mutations` plants them all."""
 
 
-def survive(seed: int, *, retries: bool = False) -> None:
+def survive(seed: int, *, retries: bool = False, partitions: int = 1) -> None:
     try:
-        Storm(seed, retries=retries).run()
+        Storm(seed, retries=retries, partitions=partitions).run()
     except Exception as error:
-        how = " --retries" * retries
+        how = f" --partitions {partitions}{' --retries' * retries}"
         raise Violation(f"python -m tests.simulation.replication --seed {seed}{how}: {error}") from error
 
 
@@ -60,11 +60,11 @@ def test_worlds_that_nobody_has_seen(group: int) -> None:
 
 
 @pytest.mark.parametrize("first", range(0, RETRIED, GROUP))
-def test_worlds_in_which_a_client_retries_until_it_is_told(first: int) -> None:
+def test_worlds_of_several_partitions_and_a_client_that_retries(first: int) -> None:
     for seed in range(first, first + GROUP):
-        survive(seed, retries=True)
+        survive(seed, retries=True, partitions=2)
     for _ in range(GROUP // 2):
-        survive(SystemRandom().randrange(1 << 40), retries=True)
+        survive(SystemRandom().randrange(1 << 40), retries=True, partitions=3)
 
 
 def test_a_world_is_the_same_each_time() -> None:

@@ -45,14 +45,14 @@ class Plan(NamedTuple):
 
 
 class World:
-    def __init__(self, seed: int, log: Callable[[str], None] | None = None) -> None:
+    def __init__(self, seed: int, log: Callable[[str], None] | None = None, *, partitions: int = 1) -> None:
         self.seed = seed
         self.dice = Random(seed)
         self.plan = Plan.roll(self.dice)
         self.now = 0
         self.steps = 0
         self.network = Network(Random(self.dice.random()))
-        self.checks = Checks()
+        self.checks = [Checks(number) for number in range(partitions)]
         self.controller = control.Controller(self)
         self._log = log
         self._queue: list[tuple[int, int, Callable[[], None]]] = []
@@ -64,9 +64,11 @@ class World:
             index_interval_bytes=self.plan.index_interval,
             retention_ms=-1,
         )
-        for node in range(1, self.plan.brokers + 1):
-            self.checks.brokers[node] = Broker(self, node, config, Random(self.dice.random()))
-        self.brokers = self.checks.brokers
+        self.brokers = {
+            node: Broker(self, node, config, Random(self.dice.random())) for node in range(1, self.plan.brokers + 1)
+        }
+        for checks in self.checks:
+            checks.brokers = {node: broker.seats[checks.number] for node, broker in self.brokers.items()}
 
     # -- time ------------------------------------------------------------------------------------------------------
 
@@ -107,11 +109,12 @@ class World:
             self.crash(broker, power=True)
         except (OSError, StorageOffline) as error:
             self.say(f"{broker.id}: the disk fails: {error}")
-        if broker.up and broker.replica is not None:
-            if broker.replica.log.failure is not None:
-                self.die(broker, f"its log has failed: {broker.replica.log.failure}")
-            else:
-                self.checks.visible(broker)
+        for seat in broker.seats:
+            if broker.up and seat.replica is not None:
+                if seat.replica.log.failure is not None:
+                    self.die(broker, f"its log has failed: {seat.replica.log.failure}")
+                else:
+                    seat.checks.visible(seat)
 
     # -- messages --------------------------------------------------------------------------------------------------
 
@@ -178,7 +181,8 @@ class World:
 
     def replace_disk(self, broker: Broker) -> None:
         broker.disk = SimDisk()
-        broker.claimed = 0
+        for seat in broker.seats:
+            seat.claimed = 0
 
     def pause(self, broker: Broker) -> None:
         broker.paused = True
