@@ -41,7 +41,11 @@ def show(console: Console, limits: Limits, results: list[Result]) -> None:
 def save(broker: str, limits: Limits, results: list[Result]) -> Path:
     _RESULTS.mkdir(exist_ok=True)
     path = _RESULTS / f"{time.strftime('%Y%m%d-%H%M%S')}-{broker}.json"
-    machine = {"cores": os.cpu_count(), "system": platform.platform(), "python": platform.python_version()}
+    machine = {
+        "cores": os.cpu_count(),
+        "system": f"{platform.system()} {'.'.join(platform.release().split('.')[:2])}",
+        "python": platform.python_version(),
+    }
     content = {
         "broker": broker,
         "machine": machine,

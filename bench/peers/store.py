@@ -61,6 +61,6 @@ def this_machine() -> dict[str, Any]:
     return {
         "cores": os.cpu_count(),
         "memory_gb": round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e9, 1),
-        "system": platform.platform(),
+        "system": f"{platform.system()} {'.'.join(platform.release().split('.')[:2])}",
         "python": platform.python_version(),
     }
