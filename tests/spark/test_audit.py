@@ -1,14 +1,18 @@
 """Audits of topics with planted faults: each is found, named and placed; topics without any are clean."""
 
 import json
+import os
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 from tests.scenarios import kit
 from tests.spark.kit import Topics
+from tests.spark.pages import blocks, follow
 
 from tidelog.client.connection import Connection
 from tidelog.partitioning import partition_for
@@ -235,3 +239,17 @@ def test_transactions_are_no_gaps_and_what_was_aborted_is_no_duplicate(spark: An
 def test_a_field_that_cannot_be_meant_is_refused(spark: Any, wrong: str) -> None:
     with pytest.raises(InvalidOption, match="expected a field such as id"):
         audit(spark, Wanted(topic="t", bootstrap_servers="127.0.0.1:1", event_id=wrong))
+
+
+def test_the_page_is_true(
+    spark: Any, topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TIDELOG_BOOTSTRAP", topics.bootstrap)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    follow("audit-a-topic.md", os.environ, tmp_path, capsys)
+    assert "trades" in (tmp_path / "audit.html").read_text()
+    (code,) = blocks("audit-a-topic.md", "py")
+    exec(code.replace("localhost:9092", topics.bootstrap), {})
+    assert "v goes back once" in capsys.readouterr().out
+    spark.sparkContext.setLogLevel("ERROR")

@@ -1,7 +1,9 @@
 """Topics merged by Spark against what the library says of the same stamps, pair by pair."""
 
 import json
+import os
 import random
+import sys
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ from typing import Any
 import duckdb
 import pytest
 from tests.spark.kit import Topics, read_all
+from tests.spark.pages import blocks, follow
 
 from tidelog.causality import HEADER, Clock, Order, Stamp, read_stamp
 from tidelog.spark.bounds import InvalidOption
@@ -146,3 +149,14 @@ def test_every_violation_is_found_and_placed(spark: Any, topics: Topics) -> None
         found = merge.summary()
     assert found.missing == 0
     assert found.older == 3
+
+
+def test_the_page_is_true(
+    spark: Any, topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.setenv("TIDELOG_BOOTSTRAP", topics.bootstrap)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    (program,) = blocks("causal-order.md", "py")
+    (tmp_path / "services.py").write_text(program.replace("localhost:9092", topics.bootstrap))
+    follow("causal-order.md", os.environ, tmp_path, capsys)
+    spark.sparkContext.setLogLevel("ERROR")

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from tidelog.spark.audit.fields import columns_for, millis_of, number_of, text_of
-from tidelog.spark.audit.result import EXAMPLES, Check, Verdict
+from tidelog.spark.audit.result import EXAMPLES, Check, Verdict, many, times
 from tidelog.spark.audit.scope import Scope, Wanted
 
 _TYPES: Final = {
@@ -77,14 +77,14 @@ def order_check(scope: Scope, rows: DataFrame, totals: dict[str, Any]) -> Check:
     rest = f"; {unknown:,} records have no {name} that can be read" if unknown else ""
     if backs:
         told = wanted.sequence is not None or wanted.event_time is not None
-        says = f"{name} goes back {backs:,} times within a key{rest}"
+        says = f"{name} goes back {times(backs)} within a key{rest}"
         hint = "" if told else "; clients' clocks make it, so this proves nothing: give --event-time or --sequence"
         verdict = Verdict.VIOLATION if told else Verdict.WARNING
         return Check("order", verdict, says + hint, _steps_back(scope, rows), numbers)
     if same and wanted.sequence is not None:
-        says = f"{name} never goes back, but stands still {same:,} times within a key: the same event again?{rest}"
+        says = f"{name} never goes back, but stands still {times(same)} within a key: the same event again?{rest}"
         return Check("order", Verdict.WARNING, says, _steps_back(scope, rows, "step = 0"), numbers)
-    says = f"{name} never goes back within a key: {keyed:,} records of {keys:,} keys{rest}"
+    says = f"{name} never goes back within a key: {many(keyed, 'record')} of {many(keys, 'key')}{rest}"
     return Check("order", Verdict.WARNING if unknown else Verdict.OK, says, [], numbers)
 
 
@@ -214,14 +214,14 @@ def id_check(scope: Scope, rows: DataFrame) -> Check:
     rest = f"; {unknown:,} records have no {name}" if unknown else ""
     if not extra:
         verdict = Verdict.WARNING if unknown else Verdict.OK
-        return Check("duplicates", verdict, f"{ids:,} events by {name}, none twice{rest}", [], numbers)
+        return Check("duplicates", verdict, f"{many(ids, 'event')} by {name}, none twice{rest}", [], numbers)
     found = groups.where("event_id is not null and copies > 1").orderBy("one").limit(EXAMPLES).collect()
     examples = [
         f"{scope.at(*row['other'])}  {name} {row['event_id'][:60]!r} {row['copies']} times, "
         f"first at {scope.at(*row['one'])}"
         for row in found
     ]
-    says = f"{extra:,} records repeat an event: {ids:,} by {name}{rest}"
+    says = f"{many(extra, 'record')} more than the {many(ids, 'event')} by {name}{rest}"
     return Check("duplicates", Verdict.VIOLATION, says, examples, numbers)
 
 

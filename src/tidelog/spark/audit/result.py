@@ -20,6 +20,14 @@ class Verdict(StrEnum):
 _ORDER: Final = list(Verdict)
 
 
+def many(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def times(number: int) -> str:
+    return "once" if number == 1 else f"{number:,} times"
+
+
 def worst(verdicts: list[Verdict]) -> Verdict:
     return max(verdicts, key=_ORDER.index, default=Verdict.OK)
 

@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from tidelog.spark.audit.batch_rows import ABORT, FORMAT, BatchRows
-from tidelog.spark.audit.result import EXAMPLES, Check, Verdict
+from tidelog.spark.audit.result import EXAMPLES, Check, Verdict, many, times
 from tidelog.spark.audit.scope import Scope
 
 _WRAP: Final = 1 << 31  # sequence numbers go on at 0 behind the highest i32
@@ -214,11 +214,15 @@ def _whole(scope: Scope, found: Found) -> Check:
         says = f"{numbers['corrupt']:,} of {batches:,} batches do not match their checksum"
         return Check("integrity", Verdict.VIOLATION, says, found.corrupt, numbers)
     if numbers["backward"]:
-        says = (
-            f"leader epochs go back {numbers['backward']:,} times: parts of the log are of a leader that was replaced"
-        )
+        says = f"leader epochs go back {times(numbers['backward'])}: parts of the log are of a leader that was replaced"
         return Check("integrity", Verdict.VIOLATION, says, found.backward, numbers)
-    return Check("integrity", Verdict.OK, f"{batches:,} batches match their checksums, leader epochs rise", [], numbers)
+    return Check(
+        "integrity",
+        Verdict.OK,
+        f"every batch matches its checksum ({batches:,} in all), leader epochs rise",
+        [],
+        numbers,
+    )
 
 
 def _sequences(scope: Scope, found: Found) -> Check:
@@ -226,11 +230,11 @@ def _sequences(scope: Scope, found: Found) -> Check:
     repeated, jumps, numbered = (totals.get(name, 0) for name in ("repeated", "jumps", "numbered"))
     numbers = {"repeated": repeated, "jumps": jumps, "numbered_batches": numbered}
     if repeated:
-        says = f"{repeated:,} records were written twice by a producer's retry"
+        says = f"{many(repeated, 'record')} written a second time by a producer's retry"
         return Check("retries", Verdict.VIOLATION, says, found.repeats, numbers)
     if not numbered:
         return Check("retries", Verdict.SKIPPED, "no producer was idempotent: its batches have no numbers", [], numbers)
     if jumps and not scope.is_compacted:
         says = f"no batch twice, but {jumps:,} jumps in producers' sequences: what is between them is not here"
         return Check("retries", Verdict.WARNING, says, found.jumps, numbers)
-    return Check("retries", Verdict.OK, f"{numbered:,} numbered batches, none written twice", [], numbers)
+    return Check("retries", Verdict.OK, f"no batch written twice, {numbered:,} numbered ones looked at", [], numbers)
