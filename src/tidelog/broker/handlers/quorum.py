@@ -24,6 +24,7 @@ from tidelog.wire.messages.clusters import (
 )
 
 ANSWER_SECONDS: Final = 2.0
+QUESTIONS: Final = "questions"
 
 
 class QuorumHandler:
@@ -39,7 +40,7 @@ class QuorumHandler:
     async def describe(self, context: Context, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
         if not self._quorum.leads and not self._for_brokers:
             try:
-                link = self._metadata.link_to_leader()
+                link = self._metadata.link_to_leader(QUESTIONS)
                 answer: DescribeQuorumResponse = await link.call(request, context.version, timeout=ANSWER_SECONDS)
             except Unreachable as error:
                 return DescribeQuorumResponse(

@@ -9,7 +9,7 @@ from tidelog.broker.logs import get_logger
 from tidelog.broker.peers.links import Unreachable
 from tidelog.broker.peers.office import Office
 from tidelog.broker.peers.quorum import Quorum
-from tidelog.broker.peers.quorum_metadata import QuorumMetadata
+from tidelog.broker.peers.quorum_metadata import HEARTBEATS, QuorumMetadata
 from tidelog.cluster.records import BrokerEndpoint
 from tidelog.config import BrokerConfig
 from tidelog.consensus.errors import NotLeader
@@ -132,7 +132,7 @@ class Membership:
         if self._quorum.leads:
             epoch = await self._office.register(self._registration)
         else:
-            answer = await self._metadata.link_to_leader().call(self._registration, timeout=REGISTER_SECONDS)
+            answer = await self._metadata.link_to_leader(HEARTBEATS).call(self._registration, timeout=REGISTER_SECONDS)
             _check(answer)
             epoch = answer.broker_epoch
         self._metadata.broker_epoch = epoch
@@ -149,7 +149,7 @@ class Membership:
         if self._quorum.leads:
             answer = await self._office.heartbeat(request, None)
         else:
-            answer = await self._metadata.link_to_leader().call(request, timeout=ANSWER_SECONDS)
+            answer = await self._metadata.link_to_leader(HEARTBEATS).call(request, timeout=ANSWER_SECONDS)
             _check(answer)
         if not answer.is_fenced and not self._stopping:
             self._serving.set()

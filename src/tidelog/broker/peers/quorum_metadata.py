@@ -23,6 +23,9 @@ CHANGE_SECONDS: Final = 15.0
 PAUSE_SECONDS: Final = 0.03
 ANSWER_SECONDS: Final = 5.0
 
+CHANGES: Final = "changes"
+HEARTBEATS: Final = "heartbeats"
+
 log = get_logger("metadata")
 
 
@@ -37,7 +40,7 @@ class QuorumMetadata(Metadata):
         self._news = asyncio.Event()
         self._progress = asyncio.Condition()
         self._task: asyncio.Task[None] | None = None
-        self._link: tuple[int, PeerLink] | None = None
+        self._links: dict[str, tuple[int, PeerLink]] = {}
         self.broker_epoch = -1
         quorum.on_applied = self._news.set
 
@@ -52,8 +55,8 @@ class QuorumMetadata(Metadata):
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        if self._link is not None:
-            self._link[1].close()
+        for _, link in self._links.values():
+            link.close()
 
     # -- following --------------------------------------------------------------------------------------------------
 
@@ -133,12 +136,14 @@ class QuorumMetadata(Metadata):
             raise KafkaError(response.error_message or "the change was refused", ErrorCode(response.error_code))
         return response.metadata_offset
 
-    def link_to_leader(self) -> PeerLink:
+    def link_to_leader(self, purpose: str = CHANGES) -> PeerLink:
+        """One for each purpose: answers come in order, and a heartbeat must not wait until a change is committed."""
         leader = self._quorum.leader_id
         if leader < 0:
             raise Unreachable("there is no leader of the quorum")
-        if self._link is None or self._link[0] != leader:
-            if self._link is not None:
-                self._link[1].close()
-            self._link = (leader, self._quorum.link(leader))
-        return self._link[1]
+        known = self._links.get(purpose)
+        if known is None or known[0] != leader:
+            if known is not None:
+                known[1].close()
+            known = self._links[purpose] = (leader, self._quorum.link(leader))
+        return known[1]
