@@ -1,7 +1,9 @@
 """Our own broker, started as a user does: `tidelog serve`, its defaults but for what a row states."""
 
+import subprocess
 import sys
 from collections.abc import Mapping
+from importlib.metadata import version
 from pathlib import Path
 
 from bench.peers.servers.broker import HOST, Broker, Node, free_ports
@@ -12,9 +14,7 @@ class Tidelog:
     side = "tidelog"
 
     def version(self) -> str:
-        from importlib.metadata import version
-
-        return f"Tidelog {version('tidelog')}, Python {sys.version.split()[0]}"
+        return f"Tidelog {version('tidelog')} ({_commit()}), Python {sys.version.split()[0]}"
 
     def prepare(self, directory: Path, *, nodes: int, quick: bool, settings: Mapping[str, str]) -> Broker:
         """Ready to start."""
@@ -45,3 +45,10 @@ class Tidelog:
             node.start()
         wait_ready(broker.nodes)
         return broker
+
+
+def _commit() -> str:
+    """What is measured is the working tree: a figure without this cannot be repeated."""
+    command = ["git", "describe", "--always", "--dirty"]
+    done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
+    return done.stdout.strip() or "no commit"
