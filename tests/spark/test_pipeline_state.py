@@ -59,7 +59,7 @@ def test_of_duplicates_the_first_passes_also_after_a_restart(spark: Any, topics:
         group="dedup-group",
     )
     ended = run(dedup(spark, wanted), once=True)
-    assert (ended.rows, ended.dead_letters, ended.late) == (6, 2, 0)
+    assert (ended.rows, ended.dead_letters, ended.duplicates, ended.late) == (6, 2, 1, 0)
     topics.fill(source, [event(2, 3), event(4, 3)], 1)
     assert run(dedup(spark, wanted), once=True).rows == 2
     assert comes_to(topics, "dedup-group", source, [3, 5])

@@ -58,6 +58,7 @@ def run_declared(
     with stopped_by_signals() as asked:
         try:
             view.note("starting Spark …")
+            home.mkdir(parents=True, exist_ok=True)
             spark_conf = _settings(master, declared.kept_in(home) | given)
             with (
                 declared.connected(f"tidelog {name}", master, spark_conf) as spark,

@@ -40,7 +40,8 @@ def run_pipeline(
     if topics:
         _need_topics(bootstrap, topics)
     for servers, wanted in (targets or {}).items():
-        _need_topics(servers, list(wanted), "`tidelog topic create` makes it")
+        if wanted:
+            _need_topics(servers, list(wanted), "`tidelog topic create` makes it")
     from pyspark.errors import PySparkException
 
     from tidelog.spark.bounds import InvalidOption
@@ -108,7 +109,9 @@ class View:
 
     def note(self, text: str) -> None:
         if self._live is not None:
-            self._live.update(f"[bold]{self._name}[/]  {text}")
+            from rich.markup import escape
+
+            self._live.update(f"[bold]{self._name}[/]  {escape(text)}")
 
     def show(self, progress: "Progress") -> None:
         if self._output is Output.JSON:
@@ -143,7 +146,8 @@ class View:
 def _lost(counts: "Progress | Ended", between: str) -> str:
     """Said only when there are any."""
     letters = between + count(counts.dead_letters, "dead letter") if counts.dead_letters else ""
-    return letters + (f"{between}{counts.late:,} late" if counts.late else "")
+    duplicates = between + count(counts.duplicates, "duplicate") if counts.duplicates else ""
+    return duplicates + letters + (f"{between}{counts.late:,} late" if counts.late else "")
 
 
 def _stacked(*parts: Any) -> Any:

@@ -38,6 +38,8 @@ def kept_in(home: Path) -> dict[str, str]:
         "spark.sql.warehouse.dir": str(home / "tables"),
         "spark.hadoop.javax.jdo.option.ConnectionURL": f"jdbc:derby:;databaseName={home / 'catalog'};create=true",
         "spark.hadoop.hive.stats.autogather": "false",
+        # Derby, which keeps the catalog, writes a log where it is started, unless it is told where.
+        "spark.driver.extraJavaOptions": f'-Dderby.stream.error.file="{home / "catalog.log"}"',
     }
 
 

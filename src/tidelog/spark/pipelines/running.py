@@ -33,7 +33,7 @@ class Queries:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Of one micro-batch; `rows`, `dead_letters` and `late` are of all batches of this run.
+    """Of one micro-batch; `rows` and what follows `batch_ms` are of all batches of this run.
 
     Dead letters are records that the pipeline could not use, late those that came behind the watermark, as Spark counts
     them: after it has summed what it can."""
@@ -45,6 +45,7 @@ class Progress:
     lag: int
     batch_ms: int
     dead_letters: int = 0
+    duplicates: int = 0
     late: int = 0
     query: str | None = None
 
@@ -56,6 +57,7 @@ class Ended:
     seconds: float
     stopped: bool
     dead_letters: int = 0
+    duplicates: int = 0
     late: int = 0
 
 
@@ -127,6 +129,7 @@ class Tally:
     batches: int = 0
     rows: int = 0
     dead_letters: int = 0
+    duplicates: int = 0
     late: int = 0
 
     def watch(self, query: StreamingQuery, name: str) -> None:
@@ -142,7 +145,9 @@ class Tally:
     def count(self, name: str, each: Any) -> None:
         """One report of Spark's about a query."""
         # Late rows are also counted by batches without input, which only move the watermark.
-        self.late += sum(state["numRowsDroppedByWatermark"] for state in each["stateOperators"])
+        for state in each["stateOperators"]:
+            self.late += state["numRowsDroppedByWatermark"]
+            self.duplicates += (state["customMetrics"] or {}).get("numDroppedDuplicateRows", 0)
         if not each["numInputRows"]:
             return
         self.batches += 1
@@ -158,13 +163,14 @@ class Tally:
             lag=sum(self.lags.values()),
             batch_ms=duration,
             dead_letters=self.dead_letters,
+            duplicates=self.duplicates,
             late=self.late,
             query=name or None,
         )
         self.on_progress(progress)
 
     def ended(self, seconds: float, *, stopped: bool) -> Ended:
-        return Ended(self.batches, self.rows, seconds, stopped, self.dead_letters, self.late)
+        return Ended(self.batches, self.rows, seconds, stopped, self.dead_letters, self.duplicates, self.late)
 
 
 def _rejected(observed: Any) -> int:
