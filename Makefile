@@ -47,6 +47,7 @@ ifdef SEED
 else
 	$(BIN)/python -m tests.simulation.raft --seeds $(or $(SEEDS),200)
 	$(BIN)/python -m tests.simulation.replication --seeds $(or $(SEEDS),200)
+	$(BIN)/python -m tests.simulation.replication --seeds $(or $(SEEDS),200) --partitions 2 --retries
 endif
 
 test-peers: setup
