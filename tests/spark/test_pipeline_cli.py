@@ -1,20 +1,17 @@
-"""`tidelog pipeline …` as the how-to page has it, and stopped as a person stops it."""
+"""`tidelog pipeline …` in a process of its own: watched, and stopped as a person stops it."""
 
 import json
 import os
-import re
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
-from tests.scenarios.test_howto import ROOT, agrees
 from tests.spark.kit import Topics
 from tests.spark.sink_kit import committed
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(400)]
-PAGE = ROOT / "docs" / "how-to" / "archive-and-move-topics.md"
 
 
 @pytest.fixture
@@ -26,17 +23,6 @@ def environment(topics: Topics, tmp_path: Path) -> dict[str, str]:
         "XDG_STATE_HOME": str(tmp_path / "state"),
         "COLUMNS": "120",
     }
-
-
-def test_the_page_is_true(environment: dict[str, str], tmp_path: Path) -> None:
-    (block,) = re.findall(r"^```shell-session\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
-    for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
-        command, *shown = part.splitlines()
-        done = subprocess.run(
-            ["bash", "-c", command], capture_output=True, text=True, cwd=tmp_path, env=environment, check=False
-        )
-        assert done.returncode == 0, f"$ {command}\n{done.stdout}{done.stderr}"
-        assert agrees(shown, done.stdout.rstrip().splitlines()), f"$ {command}\nprints {done.stdout}"
 
 
 def test_a_pipeline_is_watched_and_stopped(environment: dict[str, str], topics: Topics, tmp_path: Path) -> None:

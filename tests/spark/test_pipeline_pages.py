@@ -46,10 +46,11 @@ def printed(command: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
     return done.stdout.rstrip().splitlines()
 
 
-def test_duplicates_windows_and_joins(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    page = HOW_TO / "dedup-aggregate-and-join.md"
-    blocks = re.findall(r"^```shell-session\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
-    assert len(blocks) == 3
+@pytest.mark.parametrize("page", ["archive-and-move-topics", "dedup-aggregate-and-join"])
+def test_the_page_is_true(page: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = (HOW_TO / f"{page}.md").read_text()
+    blocks = re.findall(r"^```shell-session\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    assert blocks
     for part in [part for block in blocks for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]]:
         command, *shown = part.splitlines()
         found = printed(command, capsys)
