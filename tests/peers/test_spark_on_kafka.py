@@ -1,5 +1,6 @@
 """Our Spark source on Apache Kafka, in a process of its own: batch, read_committed, a stream and its group."""
 
+import json
 import subprocess
 import sys
 import uuid
@@ -72,3 +73,14 @@ def test_our_source_reads_apache_kafka(kafka: str, tmp_path: Path) -> None:
     consumer = Consumer({"bootstrap.servers": kafka, "group.id": f"peer-{topic}"})
     found = consumer.committed([TopicPartition(topic, p) for p in range(3)], timeout=30)
     assert [place.offset for place in found] == [300, 300, 300]
+
+
+def test_a_topic_of_apache_kafka_is_audited(kafka: str) -> None:
+    topic = filled(kafka)
+    command = [sys.executable, "-m", "tidelog", "pipeline", "audit", topic, "-b", kafka, "-o", "json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
+    report = json.loads(done.stdout)
+    verdicts = {check["name"]: check["verdict"] for check in report["checks"]}
+    assert verdicts["offsets"] == verdicts["integrity"] == "ok", done.stdout
+    assert verdicts["placement"] == "violation", "every key was written to all three partitions"
+    assert (done.returncode, report["records"]) == (1, 900)
