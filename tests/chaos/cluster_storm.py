@@ -4,7 +4,7 @@ import random
 import time
 from collections.abc import Callable
 
-from tidelog.cli.cluster_network import Namespaces
+from tidelog.cli.cluster.network import Namespaces
 from tidelog.testing import Cluster
 
 Undo = Callable[[], None]

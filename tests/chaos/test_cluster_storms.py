@@ -9,7 +9,7 @@ import pytest
 from tests.scenarios.cluster import Load, create_topic, make_whole
 from tests.tools import need
 
-from tidelog.cli.cluster_network import Namespaces
+from tidelog.cli.cluster.network import Namespaces
 from tidelog.testing import Cluster
 
 from .cluster_storm import Storm, check_replicas

@@ -10,8 +10,8 @@ from typing import Any, Self
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
-from tidelog.cli.cluster_admin import Administration
-from tidelog.cli.cluster_picture import PartitionSeen, Picture
+from tidelog.cli.cluster.admin import Administration
+from tidelog.cli.cluster.picture import PartitionSeen, Picture
 from tidelog.errors import KafkaError as TidelogError
 from tidelog.testing import Cluster
 

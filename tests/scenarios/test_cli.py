@@ -12,7 +12,7 @@ import pytest
 from tests.peers.cli_cases import CliCases
 
 from tidelog.cli import run
-from tidelog.cli.cluster_processes import taken
+from tidelog.cli.cluster.processes import taken
 from tidelog.testing import Broker
 
 ROOT = Path(__file__).resolve().parents[2]

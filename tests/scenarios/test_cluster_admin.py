@@ -12,8 +12,8 @@ from confluent_kafka import ElectionType, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from tidelog.cli import run
-from tidelog.cli.cluster import Cluster as Kafka
-from tidelog.cli.cluster_admin import look_over_tls
+from tidelog.cli.cluster.admin import look_over_tls
+from tidelog.cli.connecting import Cluster as Kafka
 from tidelog.client.connection import Connection
 from tidelog.errors import ErrorCode
 from tidelog.testing import Cluster

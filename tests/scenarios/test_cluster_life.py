@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from tidelog.cli import run
-from tidelog.cli.cluster import Cluster as Kafka
-from tidelog.cli.cluster_processes import free_ports, taken
+from tidelog.cli.cluster.processes import free_ports, taken
 from tidelog.cli.config import alter_configs
+from tidelog.cli.connecting import Cluster as Kafka
 from tidelog.testing import Broker, Cluster
 
 from .cluster import (

@@ -7,8 +7,8 @@ import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource
 
 from tidelog.cli import run
-from tidelog.cli.cluster import Cluster as Kafka
 from tidelog.cli.config import alter_configs
+from tidelog.cli.connecting import Cluster as Kafka
 from tidelog.testing import Cluster
 
 from .cluster import PATIENCE_S, Load, create_topic, partition, producer, wait

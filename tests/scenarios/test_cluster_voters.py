@@ -3,7 +3,7 @@
 import pytest
 
 from tidelog.cli import run
-from tidelog.cli.cluster_admin import Administration
+from tidelog.cli.cluster.admin import Administration
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.testing import Cluster
 

@@ -6,7 +6,12 @@ import typer
 from typer.core import TyperGroup
 
 from tidelog import __version__
-from tidelog.cli import cluster_commands, config, consume, demo, group, log, pipeline, produce, serve, topic, txn
+from tidelog.cli import config, consume, demo, log, produce, serve
+from tidelog.cli.cluster import commands as cluster
+from tidelog.cli.group import commands as group
+from tidelog.cli.pipeline import commands as pipeline
+from tidelog.cli.topic import commands as topic
+from tidelog.cli.txn import commands as txn
 
 
 # No rich markup: help then starts in a tenth of a second, and an error is one line instead of a box.
@@ -28,7 +33,7 @@ app.command()(consume.consume)
 app.add_typer(group.app, name="group")
 app.add_typer(txn.app, name="txn")
 app.add_typer(pipeline.app, name="pipeline")
-app.add_typer(cluster_commands.app, name="cluster")
+app.add_typer(cluster.app, name="cluster")
 app.add_typer(config.app, name="config")
 app.add_typer(log.app, name="log")
 app.command()(demo.demo)

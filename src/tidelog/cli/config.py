@@ -5,11 +5,11 @@ from typing import Annotated, Any
 
 import typer
 
-from tidelog.cli.cluster import Cluster, admin_api, result
+from tidelog.cli.connecting import Cluster, admin_api, result
 from tidelog.cli.options import DEFAULT_BOOTSTRAP, BootstrapOption, Output, OutputOption, PropertyOption
 from tidelog.cli.output import print_json, print_table
 from tidelog.cli.problems import Problem
-from tidelog.cli.topic_report import configs
+from tidelog.cli.topic.report import configs
 from tidelog.config import BROKER_SETTINGS, GROUP_SETTINGS, TOPIC_SETTINGS, Setting, parse_assignments, render
 
 app = typer.Typer(help="Read and change the settings of topics, groups and brokers.", no_args_is_help=True)

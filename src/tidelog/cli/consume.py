@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from tidelog.cli.cluster import TIMEOUT_SECONDS, Cluster
+from tidelog.cli.connecting import TIMEOUT_SECONDS, Cluster
 from tidelog.cli.options import DEFAULT_BOOTSTRAP, BootstrapOption, PropertyOption
 from tidelog.cli.output import count, note
 from tidelog.cli.positions import Start, parse_start

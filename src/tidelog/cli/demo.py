@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tidelog.cli.cluster_commands import HERE
+from tidelog.cli.cluster.commands import HERE
 from tidelog.cli.demo_broker import brokers_at
 from tidelog.cli.output import count
 from tidelog.cli.problems import Problem

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from tidelog.cli.cluster_start import Run, processes
+from tidelog.cli.cluster.start import Run, processes
 
 SETTINGS: Final = {"min.insync.replicas": "2"}
 """Of more than one broker: what is acknowledged survives any one of them."""

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 
-from tidelog.cli.cluster import Cluster
+from tidelog.cli.connecting import Cluster
 from tidelog.cli.options import DEFAULT_BOOTSTRAP, BootstrapOption, Output, OutputOption, PropertyOption
 from tidelog.cli.output import count, note, print_json, size
 from tidelog.cli.problems import Problem

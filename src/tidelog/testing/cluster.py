@@ -7,7 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from tidelog.cli.cluster_processes import Network, Processes, free_ports
+from tidelog.cli.cluster.processes import Network, Processes, free_ports
 from tidelog.testing.broker import as_text
 
 

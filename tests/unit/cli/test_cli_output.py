@@ -15,7 +15,7 @@ from tidelog.cli.orders import orders
 from tidelog.cli.output import count, print_table, size
 from tidelog.cli.problems import Problem, explain
 from tidelog.cli.render import json_bytes, printable
-from tidelog.cli.topic_report import ordering, skew
+from tidelog.cli.topic.report import ordering, skew
 from tidelog.config import BROKER_SETTINGS, GROUP_SETTINGS, TOPIC_SETTINGS
 from tidelog.errors import InvalidConfig
 from tidelog.wire.record_batch import build_batch

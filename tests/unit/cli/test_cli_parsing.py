@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from tidelog.cli.cluster import addresses
+from tidelog.cli.connecting import addresses
 from tidelog.cli.positions import Start, parse_start, parse_time
 from tidelog.cli.problems import Problem
 from tidelog.cli.produce import Line, lines

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidelog.cli.cluster_moves import balanced, emptied, plan_from_json, plan_to_json, spread_over
+from tidelog.cli.cluster.moves import balanced, emptied, plan_from_json, plan_to_json, spread_over
 from tidelog.cli.problems import Problem
 from tidelog.ids import TopicPartition
 

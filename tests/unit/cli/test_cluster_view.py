@@ -8,13 +8,13 @@ import msgspec
 import pytest
 
 from tidelog.cli import run
-from tidelog.cli.cluster_add import command_for, evened_out
-from tidelog.cli.cluster_picture import BrokerSeen, PartitionSeen, Picture, QuorumMember, QuorumSeen, news, picture
-from tidelog.cli.cluster_start import how_it_ended, last_words
-from tidelog.cli.cluster_state import is_alive
-from tidelog.cli.cluster_view import BAR, bar, print_picture
+from tidelog.cli.cluster.add import command_for, evened_out
+from tidelog.cli.cluster.picture import BrokerSeen, PartitionSeen, Picture, QuorumMember, QuorumSeen, news, picture
+from tidelog.cli.cluster.start import how_it_ended, last_words
+from tidelog.cli.cluster.state import is_alive
+from tidelog.cli.cluster.view import BAR, bar, print_picture
 from tidelog.cli.problems import Problem
-from tidelog.cli.topic_moves import parse_nodes
+from tidelog.cli.topic.moves import parse_nodes
 
 
 def member(node: int, end: int = 100) -> QuorumMember:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tidelog.cli.group_report import report, seconds, short_partitions, trend, trend_words
+from tidelog.cli.group.report import report, seconds, short_partitions, trend, trend_words
 from tidelog.groups.diagnosis_facts import GroupFacts, MemberFacts, PartitionFacts, Sample
 from tidelog.ids import TopicPartition
 from tidelog.observe.group import Coordinator, GroupView, Member

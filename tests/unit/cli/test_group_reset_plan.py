@@ -7,7 +7,7 @@ import typer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog.cli.group_reset_plan import Known, Target, To, csv_lines, parse_csv, parse_duration, plan
+from tidelog.cli.group.reset_plan import Known, Target, To, csv_lines, parse_csv, parse_duration, plan
 from tidelog.ids import TopicPartition
 
 P0 = TopicPartition("orders", 0)

@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidelog.cli.group_timeline_view import LANES_MAX, draw, lanes, stays, why
+from tidelog.cli.group.timeline_view import LANES_MAX, draw, lanes, stays, why
 from tidelog.groups.history import EventKind, GroupEvent
 
 LABEL = len("generation") + 2

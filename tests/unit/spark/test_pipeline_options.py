@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
 
 from tidelog.cli.options import Output
-from tidelog.cli.pipeline_results import ROWS_MAX, Results
+from tidelog.cli.pipeline.results import ROWS_MAX, Results
 from tidelog.spark.bounds import InvalidOption
 from tidelog.spark.options import parse_options
 from tidelog.spark.pipelines.aggregate import Aggregate

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tidelog.cli.pipeline_run import why
+from tidelog.cli.pipeline.run import why
 from tidelog.spark.pipelines import registry
 from tidelog.spark.pipelines.running import Progress
 

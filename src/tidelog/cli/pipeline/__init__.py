@@ -1,0 +1,1 @@
+"""`tidelog pipeline …`: pipelines on Spark, started, shown and stopped."""

@@ -1,0 +1,1 @@
+"""`tidelog topic …`: topics made, looked at, changed and moved."""
