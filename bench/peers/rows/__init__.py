@@ -11,6 +11,7 @@ from bench.peers.rows import (
     others,
     produce,
     recovery,
+    spark,
     width,
 )
 from bench.peers.rows.row import Row
@@ -31,5 +32,6 @@ ROWS: tuple[Row, ...] = (
     *cluster.ROWS,
     *footprint.ROWS,
     *recovery.ROWS,
+    *spark.ROWS,
     *others.ROWS,
 )
