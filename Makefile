@@ -48,6 +48,7 @@ else
 	$(BIN)/python -m tests.simulation.raft --seeds $(or $(SEEDS),200)
 	$(BIN)/python -m tests.simulation.replication --seeds $(or $(SEEDS),200)
 	$(BIN)/python -m tests.simulation.replication --seeds $(or $(SEEDS),200) --partitions 2 --retries
+	$(BIN)/python -m tests.simulation.replication --seeds $(or $(SEEDS),200) --partitions 2 --transactions
 endif
 
 test-peers: setup

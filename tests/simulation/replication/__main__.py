@@ -1,27 +1,40 @@
 """Runs worlds by seed. A violation prints the seed, and how to see it step by step."""
 
 import argparse
+import logging
 import sys
 import time
+from typing import Any
 
 from tests.simulation.replication.storm import Storm
 
+from tidelog.broker import logs
 
-def run_one(seed: int, *, retries: bool, partitions: int) -> None:
-    world = Storm(seed, print, retries=retries, partitions=partitions).run()
+
+def run_one(seed: int, how: dict[str, Any]) -> None:
+    world = Storm(seed, print, **how).run()
     acked = sum(checks.acked for checks in world.checks)
     print(f"seed {seed}: {world.steps} steps, {acked} writes acknowledged")
 
 
-def run_many(first: int, count: int, *, retries: bool, partitions: int) -> int:
+def options_of(how: dict[str, Any]) -> str:
+    """How to say it on the command line."""
+    flags = "".join(f" --{name}" for name, value in how.items() if value is True)
+    return f"--partitions {how.get('partitions', 1)}{flags}"
+
+
+def run_many(first: int, count: int, how: dict[str, Any]) -> int:
     began = time.process_time()
     failed: list[int] = []
-    acked = epochs = 0
+    acked = epochs = begun = committed = 0
     for done, seed in enumerate(range(first, first + count), 1):
         try:
-            for checks in Storm(seed, retries=retries, partitions=partitions).run().checks:
-                acked += checks.acked
-                epochs += len(checks.leaders)
+            world = Storm(seed, **how).run()
+            acked += sum(checks.acked for checks in world.checks)
+            epochs += sum(len(checks.leaders) for checks in world.checks)
+            if world.readers is not None:
+                begun += len(world.readers.txns)
+                committed += sum(txn.told is True for txn in world.readers.txns)
         except Exception as error:
             failed.append(seed)
             print(f"\rseed {seed}: {type(error).__name__}: {error}")
@@ -29,9 +42,10 @@ def run_many(first: int, count: int, *, retries: bool, partitions: int) -> int:
             rate = done / (time.process_time() - began) * 3600
             print(f"\r{done}/{count} seeds, {rate:,.0f} an hour of one core, {len(failed)} failed", end="", flush=True)
     print(f"\n{acked} writes acknowledged in {epochs} leader epochs")
+    if begun:
+        print(f"{begun} transactions, {committed} commits acknowledged")
     if failed:
-        how = f"--seed {failed[0]} --partitions {partitions}{' --retries' * retries}"
-        print(f"step by step: python -m tests.simulation.replication {how}")
+        print(f"step by step: python -m tests.simulation.replication --seed {failed[0]} {options_of(how)}")
     return 1 if failed else 0
 
 
@@ -42,12 +56,20 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--retries", action="store_true", help="with a client that retries until it is told")
     parser.add_argument("--partitions", type=int, default=1, help="how many partitions the topic has")
+    parser.add_argument("--transactions", action="store_true", help="with clients that write in transactions")
+    parser.add_argument("--deletes", action="store_true", default=None, help="delete records, with transactions too")
     options = parser.parse_args()
-    how = {"retries": options.retries, "partitions": options.partitions}
+    logs.show(logging.CRITICAL)  # coordinators warn of what the storm does to them
+    how = {
+        "retries": options.retries,
+        "partitions": options.partitions,
+        "transactions": options.transactions,
+        "deletes": options.deletes,
+    }
     if options.seed is not None:
-        run_one(options.seed, **how)
+        run_one(options.seed, how)
         return 0
-    return run_many(options.first, options.seeds, **how)
+    return run_many(options.first, options.seeds, how)
 
 
 if __name__ == "__main__":

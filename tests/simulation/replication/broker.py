@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from sim_disk import SimDisk
-from tests.simulation.replication.names import TOPIC
+from tests.simulation.replication.rooms import Rooms
 from tests.simulation.replication.seat import Seat
 
 from tidelog.cluster.image import MetadataImage
@@ -39,6 +39,7 @@ class Broker:
         self.slow_ms = 0
         self.broker_epoch: int | None = None
         self.image: MetadataImage | None = None
+        self.rooms: Rooms | None = None
         self.seats = [Seat(self, number) for number in range(len(world.checks))]
 
     def say(self, text: str) -> None:
@@ -71,6 +72,7 @@ class Broker:
             new_id=lambda: UUID(int=self.dice.getrandbits(128)),
         )
         self.directory_id = self.directory.directory_id
+        self.rooms = Rooms(self) if self.world.readers is not None else None
         self.say("starts")
         self.world.timer(self, self.dice.randint(1, TICK_MS), self.tick)
 
@@ -152,8 +154,7 @@ class Broker:
     def _follow_image(self) -> None:
         """What the disk prevents is done later."""
         assert self.image is not None
-        if TOPIC not in self.image.topics:
-            return
         for seat in self.seats:
-            seat.learn(self.image)
+            if seat.place.topic in self.image.topics:
+                seat.learn(self.image)
         self._behind = False

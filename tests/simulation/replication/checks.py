@@ -3,9 +3,9 @@
 from typing import TYPE_CHECKING
 
 from batches import read_values
-from tests.simulation.replication.names import TOPIC
 
 from tidelog.cluster.image import NO_LEADER, MetadataImage, PartitionImage
+from tidelog.ids import TopicPartition
 
 if TYPE_CHECKING:
     from tests.simulation.replication.seat import Seat
@@ -20,15 +20,16 @@ def require(condition: object, what: str) -> None:
         raise Violation(what)
 
 
-def partition_of(image: MetadataImage, number: int) -> PartitionImage:
-    return image.topics[TOPIC].partitions[number]
+def partition_of(image: MetadataImage, place: TopicPartition) -> PartitionImage:
+    return image.topics[place.topic].partitions[place.partition]
 
 
 class Checks:
     """Of one partition."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, place: TopicPartition) -> None:
         self.number = number
+        self.place = place
         self.brokers: dict[int, Seat] = {}
         self.image: MetadataImage | None = None
         self.truth: dict[int, bytes] = {}
@@ -46,18 +47,18 @@ class Checks:
 
     def image_changed(self, before: MetadataImage | None, after: MetadataImage) -> None:
         self.image = after
-        if TOPIC not in after.topics:
+        if self.place.topic not in after.topics:
             return
-        now = partition_of(after, self.number)
+        now = partition_of(after, self.place)
         led_by = self.leaders.setdefault(now.leader_epoch, now.leader)
         require(led_by == now.leader, f"epoch {now.leader_epoch} is led by {led_by} and by {now.leader}")
         require(now.leader == NO_LEADER or now.leader in now.isr, f"leader {now.leader} is not in sync: {now.isr}")
         require(set(now.isr) <= set(now.replicas), f"in sync without a replica: {now}")
         require(now.isr, "nobody is in sync any more")
         require(len(set(now.replicas)) == len(now.replicas), f"a replica is named twice: {now}")
-        if before is None or TOPIC not in before.topics:
+        if before is None or self.place.topic not in before.topics:
             return
-        then = partition_of(before, self.number)
+        then = partition_of(before, self.place)
         require(now.leader_epoch >= then.leader_epoch, "the leader epoch went back")
         require(now == then or now.partition_epoch == then.partition_epoch + 1, f"versions skip: {then} {now}")
         for node in set(now.isr) - set(then.isr):
@@ -135,7 +136,7 @@ class Checks:
         assert self.image is not None
         assert leader.replica is not None
         epoch = leader.replica.leader_epoch
-        partition = partition_of(self.image, self.number)
+        partition = partition_of(self.image, self.place)
         members = [self.brokers[node] for node in partition.isr] if partition.leader_epoch == epoch else []
         if self.newest is not None and self.newest_epoch > epoch:
             members.append(self.newest)
@@ -193,7 +194,7 @@ class Checks:
     def converged(self) -> str:
         """What is still missing, or nothing."""
         assert self.image is not None
-        partition = partition_of(self.image, self.number)
+        partition = partition_of(self.image, self.place)
         away = [node for node, broker in self.brokers.items() if broker.is_away]
         if away or len(self.image.available) < len(self.brokers):
             return f"{away} are away, {self.image.available} are available"
@@ -216,7 +217,7 @@ class Checks:
 
     def in_the_end(self) -> None:
         assert self.image is not None
-        partition = partition_of(self.image, self.number)
+        partition = partition_of(self.image, self.place)
         for node in partition.replicas:
             self._has_everything(self.brokers[node], "has converged")
         logs = [read_values(self.brokers[node].log, self.deleted_below) for node in partition.replicas]

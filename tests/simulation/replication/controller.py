@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from tests.simulation.replication.checks import partition_of
-from tests.simulation.replication.names import TOPIC, TOPIC_ID
+from tests.simulation.replication.names import TOPIC_IDS
 
 from tidelog.cluster import brokers as registry
 from tidelog.cluster import controller as topics
@@ -13,6 +13,7 @@ from tidelog.cluster import elections
 from tidelog.cluster.image import MetadataImage, PartitionImage
 from tidelog.cluster.records import AnyRecord
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.ids import TopicPartition
 
 if TYPE_CHECKING:
     from tests.simulation.replication.world import World
@@ -36,7 +37,10 @@ class Controller:
         """Not declared dead for now: an operator who replaces a disk waits until the others are well."""
 
     def partition(self, number: int) -> PartitionImage:
-        return partition_of(self.image, number)
+        return partition_of(self.image, self.place(number))
+
+    def place(self, number: int) -> TopicPartition:
+        return self._world.checks[number].place
 
     def change(self, why: str, records: list[AnyRecord]) -> None:
         if not records:
@@ -54,24 +58,25 @@ class Controller:
             self.publish(broker.id)
 
     def _changed(self, before: MetadataImage) -> list[PartitionImage]:
-        if TOPIC not in self.image.topics:
-            return []
-        known = before.topics[TOPIC].partitions if TOPIC in before.topics else ()
-        return [each for each in self.image.topics[TOPIC].partitions if each not in known]
+        changed = []
+        for name, topic in self.image.topics.items():
+            known = before.topics[name].partitions if name in before.topics else ()
+            changed += [each for each in topic.partitions if each not in known]
+        return changed
 
     def publish(self, node: int) -> None:
         image = self.image
         broker = self._world.brokers[node]
         self._world.send(ID, node, lambda: broker.learn(image))
 
-    def create_topic(self, replicas: list[list[int]], minimum: int) -> None:
+    def create_topic(self, topic: str, replicas: list[list[int]], minimum: int) -> None:
         configs = {"min.insync.replicas": str(minimum)}
         self.change(
             "topic",
             topics.create_topic(
                 self.image,
-                TOPIC,
-                topic_id=TOPIC_ID,
+                topic,
+                topic_id=TOPIC_IDS[topic],
                 brokers=sorted(self._world.brokers),
                 partitions=len(replicas),
                 replication_factor=len(replicas[0]),
@@ -152,10 +157,11 @@ class Controller:
         isr: list[tuple[int, int]],
     ) -> PartitionImage:
         registry.check_epoch(self.image, node, broker_epoch)
+        place = self.place(number)
         records = elections.alter_isr(
             self.image,
-            TOPIC_ID,
-            number,
+            TOPIC_IDS[place.topic],
+            place.partition,
             leader=node,
             leader_epoch=leader_epoch,
             partition_epoch=partition_epoch,

@@ -24,7 +24,7 @@ class IdempotentClient:
         self._world = world
         self._dice = dice
         self._sequence = 0
-        self._number = dice.randrange(len(world.checks))
+        self._number = dice.randrange(len(world.data))
         """Of the partition it writes to."""
         self._values: list[bytes] = []
         self._sent_ms = -ANSWER_MS

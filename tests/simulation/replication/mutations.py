@@ -4,6 +4,7 @@ python -m tests.simulation.replication.mutations [--seeds 400] [name ...]
 """
 
 import argparse
+import logging
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -12,16 +13,16 @@ from typing import Any
 from unittest.mock import patch
 from uuid import UUID
 
+from tests.simulation.replication.planted import BUGS
 from tests.simulation.replication.storm import Storm
 
+from tidelog.broker import logs
 from tidelog.cluster import brokers, elections, follower
 from tidelog.cluster.image import MetadataImage, PartitionImage
 from tidelog.cluster.progress import Followers
 from tidelog.cluster.records import AnyRecord, PartitionRecord
 from tidelog.cluster.replica import Replica
-from tidelog.storage import log as log_module
 from tidelog.storage.log import Log
-from tidelog.storage.producer_state import ProducerStates
 
 Mutation = Callable[[], Any]
 MUTATIONS: dict[str, Mutation] = {}
@@ -340,25 +341,7 @@ def removed_replicas_keep_the_epoch() -> Iterator[None]:
         yield
 
 
-# Producers ------------------------------------------------------------------------------------------------------------
-
-
-@mutation
-@contextmanager
-def followers_forget_producers() -> Iterator[None]:
-    """They copy batches and not who wrote them: who retries after a failover writes twice."""
-    with patch.object(log_module, "replay_batch", lambda *_: None):
-        yield
-
-
-@mutation
-@contextmanager
-def retries_are_new_batches() -> Iterator[None]:
-    with patch.object(ProducerStates, "check", lambda *_: None):
-        yield
-
-
-NEEDS_RETRIES = (followers_forget_producers, retries_are_new_batches)
+MUTATIONS.update({plant.__name__.replace("_", "-"): plant for plant in BUGS})
 
 # --------------------------------------------------------------------------------------------------------------------
 
@@ -368,13 +351,14 @@ def caught(plant: Mutation, seeds: range) -> tuple[int, str] | None:
     for seed in seeds:
         try:
             with plant():
-                Storm(seed, retries=plant in NEEDS_RETRIES).run()
+                Storm(seed, **BUGS.get(plant, {})).run()
         except Exception as error:
             return seed, f"{type(error).__name__}: {error}"
     return None
 
 
 def main() -> int:
+    logs.show(logging.CRITICAL)  # a broken coordinator would tell of it in every world
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="only these")
     parser.add_argument("--seeds", type=int, default=400, help="how many worlds each may hide in")

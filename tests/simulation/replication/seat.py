@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from batches import NOW, batch
 from tests.simulation.replication.checks import Checks, partition_of
 from tests.simulation.replication.following import ANSWER_MS, Answer, Following
-from tests.simulation.replication.names import TOPIC_ID, place
+from tests.simulation.replication.names import TOPIC_IDS
 
 from tidelog.cluster import follower
 from tidelog.cluster.image import MetadataImage, PartitionImage
@@ -15,7 +15,7 @@ from tidelog.cluster.replica import Replica
 from tidelog.config import TopicConfig
 from tidelog.errors import ErrorCode, KafkaError, OffsetOutOfRange
 from tidelog.ids import TopicId
-from tidelog.storage.log import Log, delete_segments
+from tidelog.storage.log import Log, Verification, delete_segments
 from tidelog.storage.log_dir import LogDir
 
 if TYPE_CHECKING:
@@ -37,7 +37,8 @@ class Seat(Following):
         self.world = broker.world
         self.id = broker.id
         self.number = number
-        self.place = place(number)
+        self.place = broker.world.checks[number].place
+        self.topic_id = TOPIC_IDS[self.place.topic]
         self.config: TopicConfig = broker.config
         self.dice: Random = broker.dice
         self.checks: Checks = broker.world.checks[number]
@@ -49,6 +50,7 @@ class Seat(Following):
         """The process ended, or the partition is not here any more."""
         self.replica: Replica | None = None
         self.checked = 0
+        self.stable_checked = 0
         self._waiting: list[Waiting] = []
         self._flushing = False
         self._after_flush: list[Callable[[], None]] = []
@@ -105,7 +107,7 @@ class Seat(Following):
     # -- roles -----------------------------------------------------------------------------------------------------
 
     def learn(self, image: MetadataImage) -> None:
-        partition = partition_of(image, self.number)
+        partition = partition_of(image, self.place)
         if self.id in partition.replicas:
             if self.replica is None:
                 self._open(partition)
@@ -115,12 +117,12 @@ class Seat(Following):
 
     def _open(self, partition: PartitionImage) -> None:
         if self.directory.has_log(self.place):
-            log = self.directory.open_log(self.place, TopicId(TOPIC_ID), self.config, now_ms=NOW)
+            log = self.directory.open_log(self.place, TopicId(self.topic_id), self.config, now_ms=NOW)
             log.flush()
         else:
-            log = self.directory.create_log(self.place, TopicId(TOPIC_ID), self.config, now_ms=NOW)
+            log = self.directory.create_log(self.place, TopicId(self.topic_id), self.config, now_ms=NOW)
         watermark = None if len(partition.replicas) == 1 else self.directory.high_watermarks.get(self.place, 0)
-        self.replica = Replica(log, TOPIC_ID, -1, watermark)
+        self.replica = Replica(log, self.topic_id, -1, watermark)
         self.replica.on_watermark = self._watermark_moved
         self.checks.opened(self)
         self.say(f"opens its log: {log.start_offset}..{log.end_offset}, watermark {self.replica.high_watermark}")
@@ -128,6 +130,8 @@ class Seat(Following):
     def _drop(self) -> None:
         self.say("drops its log")
         self._fail_waiting(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if self.broker.rooms is not None and self.replica is not None:
+            self.broker.rooms.let_go(self.replica)
         self.forget()
         self.claimed = 0
         self.directory.delete_log(self.place)()
@@ -154,6 +158,8 @@ class Seat(Following):
             self.say(f"{role} in epoch {partition.leader_epoch} at {replica.log.end_offset}")
             self._wished_ms = None
             self.checks.role_changed(self)
+            if self.broker.rooms is not None:
+                self.broker.rooms.role_changed(replica)
             if not replica.is_leader:
                 self.fetch()
 
@@ -225,11 +231,21 @@ class Seat(Following):
         producer: tuple[int, int, int] | None = None,
     ) -> None:
         """`producer`: its id, epoch and first sequence number."""
+        self.append(batch(*values, producer=producer), values, acks, answer)
+
+    def append(
+        self,
+        records: bytearray,
+        values: list[bytes],
+        acks: int,
+        answer: Callable[[ErrorCode], None],
+        verification: Verification | None = None,
+    ) -> None:
         replica = self.replica
         try:
             if replica is None:
                 raise KafkaError("not here", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            appended = replica.append(batch(*values, producer=producer), acks=acks, now_ms=NOW)
+            appended = replica.append(records, acks=acks, now_ms=NOW, verification=verification)
         except KafkaError as error:
             answer(error.code)
             return
@@ -246,6 +262,8 @@ class Seat(Following):
             self.checks.raised(self)
             self.checks.visible(self)
             self._settle()
+            if self.broker.rooms is not None:
+                self.broker.rooms.watermark_moved(replica)
 
     def _settle(self) -> None:
         replica = self.replica

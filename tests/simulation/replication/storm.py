@@ -3,13 +3,15 @@
 import errno
 from collections.abc import Callable
 from random import Random
+from uuid import UUID
 
 from tests.simulation.network import CLEAR, Weather
 from tests.simulation.replication import controller as control
 from tests.simulation.replication.broker import Broker
-from tests.simulation.replication.checks import require
+from tests.simulation.replication.checks import Checks, require
 from tests.simulation.replication.idempotent import IdempotentClient
-from tests.simulation.replication.names import TOPIC_ID
+from tests.simulation.replication.names import TOPIC_IDS
+from tests.simulation.replication.transactional import transactional_clients
 from tests.simulation.replication.world import World
 
 from tidelog.cluster import elections
@@ -24,12 +26,23 @@ CLIENT = -1
 
 class Storm:
     def __init__(
-        self, seed: int, log: Callable[[str], None] | None = None, *, retries: bool = False, partitions: int = 1
+        self,
+        seed: int,
+        log: Callable[[str], None] | None = None,
+        *,
+        retries: bool = False,
+        partitions: int = 1,
+        transactions: bool = False,
+        deletes: bool | None = None,
     ) -> None:
-        """`retries`: with a client that sends each of its batches until it is acknowledged."""
-        self.world = World(seed, log, partitions=partitions)
+        """`retries`: with a client that sends each of its batches until it is acknowledged. `transactions`: with some
+        that write in transactions. `deletes`: operators delete records, which with transactions they do only if
+        asked to."""
+        self.world = World(seed, log, partitions=partitions, transactions=transactions)
+        self.transactional = transactional_clients(self.world, Random(seed)) if transactions else []
         self.client = IdempotentClient(self.world, Random(seed)) if retries else None
         self.dice = self.world.dice
+        self._deletes = not transactions if deletes is None else deletes
         self._written = 0
         self._storm = True
         self._idle = self.dice.randint(0, 5)
@@ -43,12 +56,16 @@ class Storm:
         self._every(control.TICK_MS, control.TICK_MS, world.controller.tick)
         world.run_until(200)
         nodes = [self.dice.sample(sorted(world.brokers), world.plan.replicas) for _ in world.checks]
-        world.controller.create_topic(nodes, world.plan.minimum)
+        for topic in dict.fromkeys(checks.place.topic for checks in world.checks):
+            replicas = [nodes[checks.number] for checks in world.checks if checks.place.topic == topic]
+            world.controller.create_topic(topic, replicas, world.plan.minimum)
         if self.dice.random() < 0.6:
             self._weather(world.brokers[1])
         self._every(5, 20, self._client)
         if self.client is not None:
             self._every(5, 30, self._retrying_client)
+        for client in self.transactional:
+            self._every(3, 12, lambda client=client: self._storm and client.step())  # type: ignore[misc]
         self._every(60, 350, self._fault)
         self._every(*((150, 500) if world.plan.mood in ("mixed", "disks") else (30, 200)), self._operator)
         world.run_until(STORM_MS)
@@ -68,16 +85,20 @@ class Storm:
         world, dice = self.world, self.dice
         if not self._storm or (world.now // 150) % 4 == self._idle:
             return
-        number = self._number()
+        number = self._number(world.data)
         target = world.controller.partition(number).leader
         if target == NO_LEADER or dice.random() < 0.15:
             led = [b for b in world.brokers.values() if b.leads]
             target = dice.choice(led or list(world.brokers.values())).id  # perhaps a leader of old
         self.write(target, number, -1 if dice.random() < 0.8 else 1)
 
-    def _number(self) -> int:
+    def _number(self, among: list[Checks]) -> int:
         """Of a partition, by dice if there are several."""
-        return self.dice.randrange(len(self.world.checks)) if len(self.world.checks) > 1 else 0
+        return self.dice.randrange(len(among)) if len(among) > 1 else 0
+
+    def _of(self, number: int) -> tuple[UUID, int]:
+        place = self.world.controller.place(number)
+        return TOPIC_IDS[place.topic], place.partition
 
     def _retrying_client(self) -> None:
         if self.client is not None and self._storm:
@@ -98,7 +119,7 @@ class Storm:
         world, dice = self.world, self.dice
         if not self._storm:
             return
-        chance, mood, number = dice.random(), world.plan.mood, self._number()
+        chance, mood, number = dice.random(), world.plan.mood, self._number(world.checks)
         try:
             if mood == "leaders" and dice.random() < 0.7:
                 self._move_leader(number, dice.randint(1, 3))
@@ -109,7 +130,7 @@ class Storm:
             elif chance < 0.3:
                 self._remove_and_add(number)
             elif chance < 0.35:
-                records = elections.cancel_reassignment(world.controller.image, TOPIC_ID, number)
+                records = elections.cancel_reassignment(world.controller.image, *self._of(number))
                 world.controller.change("cancel", records)
             elif chance < 0.55:
                 self._move_leader(number, dice.randint(1, 3))
@@ -117,7 +138,7 @@ class Storm:
                 broker = self._any()
                 if broker is not None and not world.controller.spared:
                     broker.stopping = True
-            elif chance < 0.85:
+            elif chance < 0.85 and self._deletes and number < len(world.data):
                 leader = world.brokers.get(world.controller.partition(number).leader)
                 if leader is not None and leader.up and not leader.paused:
                     world.act(leader, lambda: leader.seats[number].delete_records(dice.choice([0, 1, 5])))
@@ -126,7 +147,7 @@ class Storm:
 
     def _reassign(self, number: int, target: list[int]) -> None:
         controller = self.world.controller
-        records = elections.reassign(controller.image, TOPIC_ID, number, target)
+        records = elections.reassign(controller.image, *self._of(number), target)
         controller.change(f"reassign to {target}", records)
 
     def _remove_and_add(self, number: int) -> None:
@@ -150,7 +171,7 @@ class Storm:
         partition = controller.partition(number)
         others = [n for n in partition.isr if n != partition.leader and controller.image.is_available(n)]
         if partition.leader != NO_LEADER and others:
-            record = elections.led_by(partition, TOPIC_ID, self.dice.choice(others), partition.isr)
+            record = elections.led_by(partition, self._of(number)[0], self.dice.choice(others), partition.isr)
             assert record is not None
             controller.change("move", [record])
         if times > 1 and self._storm:
@@ -312,17 +333,22 @@ class Storm:
             missing = self._missing()
         require(not missing, f"{CALM_MS} ms after the storm: {missing}")
         answers: list[ErrorCode] = []
-        for checks in world.checks:
+        for checks in world.data:
             self.write(world.controller.partition(checks.number).leader, checks.number, -1, answers.append)
         deadline = world.now + LAST_WRITE_MS
-        while (len(answers) < len(world.checks) or self._missing()) and world.now < deadline:
+        while (len(answers) < len(world.data) or self._missing()) and world.now < deadline:
             world.run_until(world.now + 50)
-        require(answers == [ErrorCode.NONE] * len(world.checks), f"the last writes got {answers}")
+        require(answers == [ErrorCode.NONE] * len(world.data), f"the last writes got {answers}")
         require(not self._missing(), "disturbed again without a cause")
         for checks in world.checks:
             checks.in_the_end()
         if self.client is not None:
             self.client.check()
+        if world.readers is not None:
+            world.readers.in_the_end()
 
     def _missing(self) -> str:
-        return next(filter(None, (checks.converged() for checks in self.world.checks)), "")
+        missing = next(filter(None, (checks.converged() for checks in self.world.checks)), "")
+        if not missing and self.world.readers is not None:
+            missing = self.world.readers.undecided()
+        return missing

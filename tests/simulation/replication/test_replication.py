@@ -1,15 +1,22 @@
 """Worlds that every change must survive, some that nobody has seen, and the bugs that must not."""
 
+import logging
+from collections.abc import Iterator
 from random import SystemRandom
+from typing import Any
 
 import pytest
+from tests.simulation.replication.__main__ import options_of
 from tests.simulation.replication.checks import Violation
 from tests.simulation.replication.mutations import MUTATIONS, caught
 from tests.simulation.replication.storm import Storm
 
+from tidelog.broker import logs
+
 FIXED = 300
 FRESH = 50
 RETRIED = 50
+TRANSACTED = 50
 GROUP = 25
 
 KEPT = (8, 101, 125, 289, 375, 1119, 1699, 1734)
@@ -30,16 +37,30 @@ IMPORTANT = (
     "everything-is-visible-after-a-restart",
     "followers-forget-producers",
     "retries-are-new-batches",
+    "ends-are-told-before-they-are-safe",
+    "new-coordinators-write-no-markers",
+    "new-coordinators-set-no-timers",
+    "transactions-complete-before-their-markers-are-safe",
+    "followers-forget-what-was-aborted",
+    "writes-are-not-verified",
 )
 """Those that show within a few worlds; `python -m tests.simulation.replication.mutations` plants them all."""
 
 
-def survive(seed: int, *, retries: bool = False, partitions: int = 1) -> None:
+@pytest.fixture(autouse=True)
+def _silence() -> Iterator[None]:
+    """Coordinators warn of what the storm does to them."""
+    logs.show(logging.CRITICAL)
+    yield
+    logs.show(logging.WARNING)
+
+
+def survive(seed: int, **how: Any) -> None:
     try:
-        Storm(seed, retries=retries, partitions=partitions).run()
+        Storm(seed, **how).run()
     except Exception as error:
-        how = f" --partitions {partitions}{' --retries' * retries}"
-        raise Violation(f"python -m tests.simulation.replication --seed {seed}{how}: {error}") from error
+        told = f"python -m tests.simulation.replication --seed {seed} {options_of(how)}"
+        raise Violation(f"{told}: {error}") from error
 
 
 @pytest.mark.parametrize("first", range(0, FIXED, GROUP))
@@ -67,10 +88,19 @@ def test_worlds_of_several_partitions_and_a_client_that_retries(first: int) -> N
         survive(SystemRandom().randrange(1 << 40), retries=True, partitions=3)
 
 
-def test_a_world_is_the_same_each_time() -> None:
+@pytest.mark.parametrize("first", range(0, TRANSACTED, GROUP))
+def test_worlds_of_transactions(first: int) -> None:
+    for seed in range(first, first + GROUP):
+        survive(seed, partitions=2, transactions=True)
+    for _ in range(GROUP // 2):
+        survive(SystemRandom().randrange(1 << 40), partitions=2, transactions=True)
+
+
+@pytest.mark.parametrize("how", [{}, {"partitions": 2, "transactions": True}], ids=["plain", "transactions"])
+def test_a_world_is_the_same_each_time(how: dict[str, Any]) -> None:
     lines: list[list[str]] = [[], []]
     for told in lines:
-        Storm(3, told.append).run()
+        Storm(3, told.append, **how).run()
     assert lines[0] == lines[1]
 
 

@@ -2,6 +2,7 @@
 
 import heapq
 from collections.abc import Callable
+from itertools import count
 from random import Random
 from typing import Any, NamedTuple
 
@@ -11,6 +12,8 @@ from tests.simulation.replication import controller as control
 from tests.simulation.replication.broker import Broker
 from tests.simulation.replication.checks import Checks
 from tests.simulation.replication.following import Answer
+from tests.simulation.replication.names import places
+from tests.simulation.replication.readers import Readers
 
 from tidelog.config import TopicConfig
 from tidelog.errors import ErrorCode, StorageOffline
@@ -45,14 +48,25 @@ class Plan(NamedTuple):
 
 
 class World:
-    def __init__(self, seed: int, log: Callable[[str], None] | None = None, *, partitions: int = 1) -> None:
+    def __init__(
+        self,
+        seed: int,
+        log: Callable[[str], None] | None = None,
+        *,
+        partitions: int = 1,
+        transactions: bool = False,
+    ) -> None:
         self.seed = seed
         self.dice = Random(seed)
         self.plan = Plan.roll(self.dice)
         self.now = 0
         self.steps = 0
         self.network = Network(Random(self.dice.random()))
-        self.checks = [Checks(number) for number in range(partitions)]
+        found = places(partitions, transactions=transactions)
+        self.checks = [Checks(number, place) for number, place in enumerate(found)]
+        self.data = self.checks[:partitions]
+        self.producer_ids = count(1_000)
+        self.readers = Readers(self) if transactions else None
         self.controller = control.Controller(self)
         self._log = log
         self._queue: list[tuple[int, int, Callable[[], None]]] = []
@@ -115,15 +129,20 @@ class World:
                     self.die(broker, f"its log has failed: {seat.replica.log.failure}")
                 else:
                     seat.checks.visible(seat)
+                    if self.readers is not None:
+                        self.readers.look(seat)
 
     # -- messages --------------------------------------------------------------------------------------------------
 
     def send(self, sender: int, receiver: int, action: Callable[[], None]) -> None:
         """To a broker. What is under way to a process when it dies is lost with its connections."""
         broker = self.brokers[receiver]
-        boot = broker.boots
         for delay in self.network.delays(sender, receiver):
-            self.at(delay, lambda: self._arrive(broker, boot, action))
+            self.deliver(broker, delay, action)
+
+    def deliver(self, broker: Broker, delay: int, action: Callable[[], None]) -> None:
+        boot = broker.boots
+        self.at(delay, lambda: self._arrive(broker, boot, action))
 
     def ask(
         self, sender: Broker, receiver: Broker, handle: Callable[[], Answer], then: Callable[[Answer], None]
