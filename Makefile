@@ -49,6 +49,7 @@ else
 	$(BIN)/python -m tests.simulation.replication --seeds $(or $(SEEDS),200)
 	$(BIN)/python -m tests.simulation.replication --seeds $(or $(SEEDS),200) --partitions 2 --retries
 	$(BIN)/python -m tests.simulation.replication --seeds $(or $(SEEDS),200) --partitions 2 --transactions
+	$(BIN)/python -m tests.simulation.replication --seeds $(or $(SEEDS),200) --partitions 3 --groups
 endif
 
 test-peers: setup

@@ -26,12 +26,13 @@ def options_of(how: dict[str, Any]) -> str:
 def run_many(first: int, count: int, how: dict[str, Any]) -> int:
     began = time.process_time()
     failed: list[int] = []
-    acked = epochs = begun = committed = 0
+    acked = epochs = begun = committed = commits = 0
     for done, seed in enumerate(range(first, first + count), 1):
         try:
             world = Storm(seed, **how).run()
             acked += sum(checks.acked for checks in world.checks)
             epochs += sum(len(checks.leaders) for checks in world.checks)
+            commits += world.owners.commits if world.owners is not None else 0
             if world.readers is not None:
                 begun += len(world.readers.txns)
                 committed += sum(txn.told is True for txn in world.readers.txns)
@@ -44,6 +45,8 @@ def run_many(first: int, count: int, how: dict[str, Any]) -> int:
     print(f"\n{acked} writes acknowledged in {epochs} leader epochs")
     if begun:
         print(f"{begun} transactions, {committed} commits acknowledged")
+    if commits:
+        print(f"{commits} offsets committed by a group")
     if failed:
         print(f"step by step: python -m tests.simulation.replication --seed {failed[0]} {options_of(how)}")
     return 1 if failed else 0
@@ -57,6 +60,7 @@ def main() -> int:
     parser.add_argument("--retries", action="store_true", help="with a client that retries until it is told")
     parser.add_argument("--partitions", type=int, default=1, help="how many partitions the topic has")
     parser.add_argument("--transactions", action="store_true", help="with clients that write in transactions")
+    parser.add_argument("--groups", action="store_true", help="with members of a group that commit offsets")
     parser.add_argument("--deletes", action="store_true", default=None, help="delete records, with transactions too")
     options = parser.parse_args()
     logs.show(logging.CRITICAL)  # coordinators warn of what the storm does to them
@@ -64,6 +68,7 @@ def main() -> int:
         "retries": options.retries,
         "partitions": options.partitions,
         "transactions": options.transactions,
+        "groups": options.groups,
         "deletes": options.deletes,
     }
     if options.seed is not None:

@@ -72,7 +72,7 @@ class Broker:
             new_id=lambda: UUID(int=self.dice.getrandbits(128)),
         )
         self.directory_id = self.directory.directory_id
-        self.rooms = Rooms(self) if self.world.readers is not None else None
+        self.rooms = Rooms(self) if len(self.seats) > len(self.world.data) else None
         self.say("starts")
         self.world.timer(self, self.dice.randint(1, TICK_MS), self.tick)
 

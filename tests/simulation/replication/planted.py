@@ -1,4 +1,4 @@
-"""Bugs in what producers are promised: for `mutations`, with the clients that suffer from each."""
+"""Bugs in what producers and groups are promised: for `mutations`, with the clients that suffer from each."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,18 +9,24 @@ import msgspec
 
 from tidelog.broker.coordinators.markers import MarkerWriter
 from tidelog.coordination import EFFECT, Outcome, Released, Runtime
+from tidelog.errors import ErrorCode
+from tidelog.groups import consumer_reconcile
+from tidelog.groups.consumer_group import ConsumerGroup
 from tidelog.storage import log as log_module
 from tidelog.storage.log import Log
 from tidelog.storage.producer_state import ProducerStates
 from tidelog.transactions import shard
 from tidelog.transactions.shard import TransactionShard
 from tidelog.transactions.state import State
+from tidelog.wire.messages.groups import ConsumerGroupHeartbeatResponse
+from tidelog.wire.messages.offsets import OffsetCommitResponse
 from tidelog.wire.messages.transactions import EndTxnResponse
 
 Plant = Callable[[], Any]
 
 RETRIES = {"retries": True}
 TRANSACTIONS = {"transactions": True, "partitions": 2}
+GROUPS = {"groups": True, "partitions": 3}
 
 
 @contextmanager
@@ -142,6 +148,34 @@ def writes_are_not_verified() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def commits_are_told_before_they_are_safe() -> Iterator[None]:
+    """The next coordinator has never heard of it, and the group reads again what was done."""
+    with _not_held(lambda waiter, answer: isinstance(answer, OffsetCommitResponse)):
+        yield
+
+
+@contextmanager
+def assignments_are_told_before_they_are_safe() -> Iterator[None]:
+    """The next coordinator decides anew, and gives the same to somebody else."""
+    with _not_held(lambda waiter, answer: isinstance(answer, ConsumerGroupHeartbeatResponse)):
+        yield
+
+
+@contextmanager
+def members_get_what_others_still_have() -> Iterator[None]:
+    step = consumer_reconcile._step
+    with patch.object(consumer_reconcile, "_step", lambda *given: step(*given[:-1], lambda slot: None)):
+        yield
+
+
+@contextmanager
+def anybody_commits() -> Iterator[None]:
+    """One who was silent for so long that others went on in its place takes them back."""
+    with patch.object(ConsumerGroup, "check_commit", lambda *given, **options: ErrorCode.NONE):
+        yield
+
+
 BUGS: dict[Plant, dict[str, Any]] = {
     followers_forget_producers: RETRIES,
     retries_are_new_batches: RETRIES,
@@ -154,5 +188,9 @@ BUGS: dict[Plant, dict[str, Any]] = {
     delayed_ends_count: TRANSACTIONS,
     followers_forget_what_was_aborted: TRANSACTIONS,
     writes_are_not_verified: TRANSACTIONS,
+    commits_are_told_before_they_are_safe: GROUPS,
+    assignments_are_told_before_they_are_safe: GROUPS,
+    members_get_what_others_still_have: GROUPS,
+    anybody_commits: GROUPS,
 }
 """With how to run the worlds that show it."""

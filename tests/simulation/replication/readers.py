@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from tests.simulation.replication.checks import require
 
+from tidelog.broker.coordinators.transactions import TRANSACTIONS_TOPIC
 from tidelog.wire.control import read_marker
 from tidelog.wire.record_batch import CONTROL, TRANSACTIONAL, iter_batches, iter_records
 
@@ -110,8 +111,8 @@ class Readers:
                 replica = seat.replica
                 if replica is not None and replica.last_stable_offset < replica.high_watermark:
                     return f"a transaction is open in {seat.place} at {seat.id}"
-        place = self._world.checks[len(self._world.data)]
-        leader = self._world.brokers[self._world.controller.partition(place.number).leader]
+        number = self._world.number_of(TRANSACTIONS_TOPIC)
+        leader = self._world.brokers[self._world.controller.partition(number).leader]
         assert leader.rooms is not None
         hosts = list(leader.rooms.transactions.coordinator.hosts)
         if not hosts:

@@ -18,6 +18,8 @@ from tidelog.cluster.replica import Replica
 from tidelog.config import BrokerConfig
 from tidelog.coordination import coordinator_code
 from tidelog.errors import ErrorCode, KafkaError, NotLeaderOrFollower
+from tidelog.groups.group import Context as GroupContext
+from tidelog.groups.refusals import refuse as refuse_group
 from tidelog.ids import TopicPartition
 from tidelog.transactions.context import Context
 from tidelog.transactions.refusals import refuse
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 
 NO_IMAGE = MetadataImage("simulated")
 LAZY_MS = 5
+SESSION_MS = 400
+HEARTBEAT_MS = 50
 
 Reply = Callable[[Any], None]
 
@@ -71,7 +75,13 @@ class Rooms:
         self._broker = broker
         self.waiting = Waiting(cast(Any, loop))
         world: dict[str, Any] = {"partitions": here, "metadata": here, "flusher": here, "clock": clock, "loop": loop}
-        config = BrokerConfig(node_id=broker.id)
+        config = BrokerConfig(
+            node_id=broker.id,
+            group_consumer_min_session_timeout_ms=SESSION_MS,
+            group_consumer_session_timeout_ms=SESSION_MS,
+            group_consumer_heartbeat_interval_ms=HEARTBEAT_MS,
+            group_consumer_min_heartbeat_interval_ms=HEARTBEAT_MS,
+        )
         self.groups = GroupRoom(config, dice=broker.dice, **world)
         self.markers = MarkerWriter(cast(Any, here), self.groups.coordinator, self.waiting, cast(Any, here), clock)
         sender = MarkerSender(broker.id, self.markers, cast(Any, here), self._link_to, cast(Any, loop))
@@ -123,6 +133,34 @@ class Rooms:
             reply(refuse(request, coordinator_code(answer), known) if isinstance(answer, KafkaError) else answer)
 
         self.transactions.coordinator.submit("any", decide, answered)
+
+    def handle_group(self, request: Message, version: int, reply: Reply) -> None:
+        """Of the group, whose coordinator's answers are looked at when they are let out."""
+        coordinator = self.groups.coordinator
+        owners = self._broker.world.owners
+        assert owners is not None
+
+        def refused(error: KafkaError) -> None:
+            reply(refuse_group(request, coordinator_code(error), version))
+
+        try:
+            host = coordinator.host_at(0)
+        except KafkaError as error:
+            refused(error)
+            return
+        epoch = host.replica.leader_epoch
+
+        def decide(shard: Any, waiter: int, now_ms: int) -> Any:
+            return shard.handle(request, GroupContext("member", "/127.0.0.1", version, waiter), now_ms)
+
+        def answered(answer: Any) -> None:
+            if isinstance(answer, KafkaError):
+                refused(answer)
+                return
+            owners.answered(host.shard, epoch, request, answer)
+            reply(answer)
+
+        host.submit(decide, answered)
 
     def _write_markers(self, request: messages.WriteTxnMarkersRequest, reply: Reply) -> None:
         (marker,) = request.markers

@@ -10,6 +10,7 @@ from tests.simulation.replication import controller as control
 from tests.simulation.replication.broker import Broker
 from tests.simulation.replication.checks import Checks, require
 from tests.simulation.replication.idempotent import IdempotentClient
+from tests.simulation.replication.members import members_of
 from tests.simulation.replication.names import TOPIC_IDS
 from tests.simulation.replication.transactional import transactional_clients
 from tests.simulation.replication.world import World
@@ -33,12 +34,14 @@ class Storm:
         retries: bool = False,
         partitions: int = 1,
         transactions: bool = False,
+        groups: bool = False,
         deletes: bool | None = None,
     ) -> None:
         """`retries`: with a client that sends each of its batches until it is acknowledged. `transactions`: with some
-        that write in transactions. `deletes`: operators delete records, which with transactions they do only if
-        asked to."""
-        self.world = World(seed, log, partitions=partitions, transactions=transactions)
+        that write in transactions. `groups`: with members of a group that commit offsets. `deletes`:
+        operators delete records, which with transactions they do only if asked to."""
+        self.world = World(seed, log, partitions=partitions, transactions=transactions, groups=groups)
+        self.members = members_of(self.world, Random(seed)) if groups else []
         self.transactional = transactional_clients(self.world, Random(seed)) if transactions else []
         self.client = IdempotentClient(self.world, Random(seed)) if retries else None
         self.dice = self.world.dice
@@ -66,6 +69,8 @@ class Storm:
             self._every(5, 30, self._retrying_client)
         for client in self.transactional:
             self._every(3, 12, lambda client=client: self._storm and client.step())  # type: ignore[misc]
+        for member in self.members:
+            self._every(3, 12, member.step)
         self._every(60, 350, self._fault)
         self._every(*((150, 500) if world.plan.mood in ("mixed", "disks") else (30, 200)), self._operator)
         world.run_until(STORM_MS)
@@ -326,6 +331,8 @@ class Storm:
             broker.disk.fail_on.clear()
             world.resume(broker)
             world.at(1, lambda broker=broker: world.start(broker))  # type: ignore[misc]
+        for member in self.members:
+            member.calm = True
         deadline = world.now + CALM_MS
         missing = "?"
         while missing and world.now < deadline:
@@ -351,4 +358,6 @@ class Storm:
         missing = next(filter(None, (checks.converged() for checks in self.world.checks)), "")
         if not missing and self.world.readers is not None:
             missing = self.world.readers.undecided()
+        if not missing and self.world.owners is not None:
+            missing = self.world.owners.unsettled()
         return missing

@@ -17,6 +17,7 @@ FIXED = 300
 FRESH = 50
 RETRIED = 50
 TRANSACTED = 50
+GROUPED = 25
 GROUP = 25
 
 KEPT = (8, 101, 125, 289, 375, 1119, 1699, 1734)
@@ -43,6 +44,9 @@ IMPORTANT = (
     "transactions-complete-before-their-markers-are-safe",
     "followers-forget-what-was-aborted",
     "writes-are-not-verified",
+    "commits-are-told-before-they-are-safe",
+    "assignments-are-told-before-they-are-safe",
+    "members-get-what-others-still-have",
 )
 """Those that show within a few worlds; `python -m tests.simulation.replication.mutations` plants them all."""
 
@@ -96,7 +100,19 @@ def test_worlds_of_transactions(first: int) -> None:
         survive(SystemRandom().randrange(1 << 40), partitions=2, transactions=True)
 
 
-@pytest.mark.parametrize("how", [{}, {"partitions": 2, "transactions": True}], ids=["plain", "transactions"])
+@pytest.mark.parametrize("first", range(0, GROUPED, GROUP))
+def test_worlds_of_groups(first: int) -> None:
+    for seed in range(first, first + GROUP):
+        survive(seed, partitions=3, groups=True)
+    for _ in range(GROUP // 2):
+        survive(SystemRandom().randrange(1 << 40), partitions=3, groups=True)
+
+
+@pytest.mark.parametrize(
+    "how",
+    [{}, {"partitions": 2, "transactions": True}, {"partitions": 3, "groups": True}],
+    ids=["plain", "transactions", "groups"],
+)
 def test_a_world_is_the_same_each_time(how: dict[str, Any]) -> None:
     lines: list[list[str]] = [[], []]
     for told in lines:

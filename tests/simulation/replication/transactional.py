@@ -1,56 +1,32 @@
 """Clients that write in transactions, in both of Kafka's protocols: they ask again until they are told, or give up and
 begin anew."""
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
+from tests.simulation.replication.asking import RETRIED, Asking, Life
 from tests.simulation.replication.readers import Txn
 from tests.simulation.replication.rooms import Reply
 from tests.simulation.replication.world import World
 
-from tidelog.cluster.image import NO_LEADER
+from tidelog.broker.coordinators.transactions import TRANSACTIONS_TOPIC
 from tidelog.errors import ErrorCode
 from tidelog.transactions.transaction import Identity
 from tidelog.wire.messages.data import InitProducerIdRequest
 from tidelog.wire.messages.transactions import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic, EndTxnRequest
 from tidelog.wire.schema import Message
 
-CLIENT = -3
-ANSWER_MS = 150
 TIMEOUT_MS = 600
 ATTEMPTS_MAX = 25
-LATE = 0.2
-"""Share of requests of which a copy is on its way for longer."""
-
-RETRIED = frozenset(
-    {
-        ErrorCode.CONCURRENT_TRANSACTIONS,
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.NOT_COORDINATOR,
-        ErrorCode.NOT_ENOUGH_REPLICAS,
-        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.REQUEST_TIMED_OUT,
-        ErrorCode.KAFKA_STORAGE_ERROR,
-    }
-)
-
-Life = Generator[None, None, Any]
-Send = Callable[[int, Reply], None]
-"""Ask this broker."""
 
 
-class TransactionalClient:
+class TransactionalClient(Asking):
     def __init__(self, world: World, dice: Random, name: str, *, second: bool) -> None:
-        self._world = world
-        self._dice = dice
+        super().__init__(world, dice, may_be_late=second)
         self._name = name
         self._second = second
         """It speaks the second protocol, in which each transaction ends with a new epoch."""
-        self._connection = 1
         self._sequences: dict[int, int] = {}
         self._life = self._live()
 
@@ -66,41 +42,9 @@ class TransactionalClient:
 
     # -- asking ----------------------------------------------------------------------------------------------------
 
-    def _ask(self, number: int, send: Send) -> Life:
-        """The answer of whoever leads a partition; None if it does not come."""
-        world = self._world
-        heard: list[Any] = []
-        target = world.controller.partition(number).leader
-        given_up = False
-        if target != NO_LEADER:
-            delays = world.network.delays(CLIENT, target)
-            if self._dice.random() < LATE:
-                delays.append(self._dice.choice([40, 120, 400]))
-            for delay in delays if self._second else delays[:1]:
-                # In the first protocol nothing but the connection tells a late request from one of the transaction
-                # that follows: it is lost with that, while late ones of the second must do no harm.
-                world.deliver(
-                    world.brokers[target],
-                    delay,
-                    lambda: None if given_up and not self._second else send(target, reply),
-                )
-
-        def reply(answer: Any) -> None:
-            for delay in world.network.delays(target, CLIENT):
-                world.at(delay, lambda: heard.append(answer))
-
-        deadline = world.now + ANSWER_MS
-        yield
-        while not heard and world.now < deadline:
-            yield
-        given_up = True
-        if not heard:
-            self._connection += 1
-        return heard[0] if heard else None
-
     def _coordinate(self, request: Message, version: int, code_of: Callable[[Any], int]) -> Life:
         """The first answer that is not to be tried again, or None."""
-        number, connection = len(self._world.data), self._connection
+        number, connection = self._world.number_of(TRANSACTIONS_TOPIC), self._connection
 
         def send(target: int, reply: Reply) -> None:
             rooms = self._world.brokers[target].rooms
@@ -141,11 +85,6 @@ class TransactionalClient:
             if dice.random() < 0.03:
                 return None
         return (yield from self._end(txn, identity))
-
-    def _sleep(self, duration: int) -> Life:
-        until = self._world.now + duration
-        while self._world.now < until:
-            yield
 
     def _add(self, identity: Identity, number: int) -> Life:
         place = self._world.controller.place(number)

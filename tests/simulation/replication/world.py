@@ -13,6 +13,7 @@ from tests.simulation.replication.broker import Broker
 from tests.simulation.replication.checks import Checks
 from tests.simulation.replication.following import Answer
 from tests.simulation.replication.names import places
+from tests.simulation.replication.owners import Owners
 from tests.simulation.replication.readers import Readers
 
 from tidelog.config import TopicConfig
@@ -55,6 +56,7 @@ class World:
         *,
         partitions: int = 1,
         transactions: bool = False,
+        groups: bool = False,
     ) -> None:
         self.seed = seed
         self.dice = Random(seed)
@@ -62,11 +64,12 @@ class World:
         self.now = 0
         self.steps = 0
         self.network = Network(Random(self.dice.random()))
-        found = places(partitions, transactions=transactions)
+        found = places(partitions, transactions=transactions, groups=groups)
         self.checks = [Checks(number, place) for number, place in enumerate(found)]
         self.data = self.checks[:partitions]
         self.producer_ids = count(1_000)
         self.readers = Readers(self) if transactions else None
+        self.owners = Owners(self) if groups else None
         self.controller = control.Controller(self)
         self._log = log
         self._queue: list[tuple[int, int, Callable[[], None]]] = []
@@ -83,6 +86,10 @@ class World:
         }
         for checks in self.checks:
             checks.brokers = {node: broker.seats[checks.number] for node, broker in self.brokers.items()}
+
+    def number_of(self, topic: str) -> int:
+        """Of the only partition of an internal topic."""
+        return next(checks.number for checks in self.checks if checks.place.topic == topic)
 
     # -- time ------------------------------------------------------------------------------------------------------
 
