@@ -22,7 +22,9 @@ class Owners:
         self._world = world
         self.members: list[Member] = []
         self.committed: dict[int, int] = {}
-        """The offset that was acknowledged last, by partition."""
+        """The highest offset that was acknowledged, by partition."""
+        self._epochs: dict[int, int] = {}
+        """The newest leader epoch in which that was done. An older coordinator may tell late what is long so."""
         self.commits = 0
         self._by_epoch: dict[tuple[int, int], str] = {}
         """By partition and member epoch: who was told to have it."""
@@ -32,7 +34,8 @@ class Owners:
         if isinstance(request, OffsetCommitRequest):
             for each in answer.topics[0].partitions:
                 if not each.error_code:
-                    self._committed(each.partition_index, request.topics[0].partitions[0].committed_offset)
+                    offset = request.topics[0].partitions[0].committed_offset
+                    self._committed(each.partition_index, offset, leader_epoch)
         elif isinstance(request, ConsumerGroupHeartbeatRequest):
             if not answer.error_code and answer.assignment is not None:
                 newest = leader_epoch >= self._world.checks[self._world.number_of(OFFSETS_TOPIC)].newest_epoch
@@ -42,17 +45,22 @@ class Owners:
         else:
             for each in answer.groups[0].topics[0].partitions if answer.groups[0].topics else ():
                 if not each.error_code and not answer.groups[0].error_code:
-                    self._fetched(each.partition_index, each.committed_offset)
+                    self._fetched(each.partition_index, each.committed_offset, leader_epoch)
 
-    def _committed(self, number: int, offset: int) -> None:
+    def _committed(self, number: int, offset: int, leader_epoch: int) -> None:
         known = self.committed.get(number, -1)
-        require(offset >= known, f"offset {offset} of partition {number} is committed after {known} was")
-        self.committed[number] = offset
+        if leader_epoch >= self._epochs.get(number, -1):
+            require(offset >= known, f"offset {offset} of partition {number} is committed after {known} was")
+            self._epochs[number] = leader_epoch
+        self.committed[number] = max(known, offset)
         self.commits += 1
 
-    def _fetched(self, number: int, offset: int) -> None:
+    def _fetched(self, number: int, offset: int, leader_epoch: int) -> None:
         known = self.committed.get(number, -1)
-        require(offset >= known, f"partition {number} is said to be at {offset}, but {known} was committed")
+        current = leader_epoch >= self._epochs.get(number, -1)
+        require(
+            offset >= known or not current, f"partition {number} is said to be at {offset}, but {known} was committed"
+        )
 
     def _granted(self, number: int, member_id: str, epoch: int, shard: GroupShard | None) -> None:
         """`shard`: of whoever coordinates the group now."""
