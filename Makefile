@@ -50,6 +50,7 @@ else
 	$(BIN)/python -m tests.simulation.replication --seeds $(or $(SEEDS),200) --partitions 2 --retries
 	$(BIN)/python -m tests.simulation.replication --seeds $(or $(SEEDS),200) --partitions 2 --transactions
 	$(BIN)/python -m tests.simulation.replication --seeds $(or $(SEEDS),200) --partitions 3 --groups
+	$(BIN)/python -m tests.simulation.replication --seeds $(or $(SEEDS),200) --partitions 2 --transactions --groups --clocks
 endif
 
 test-peers: setup

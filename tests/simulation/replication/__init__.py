@@ -6,6 +6,7 @@ python -m tests.simulation.replication --seeds 2000   many, with progress
     --partitions 2 --retries                          of several partitions, with a client that retries until it is told
     --partitions 2 --transactions                     with clients that write in transactions
     --partitions 3 --groups                           with members of a group that commit offsets
+    --clocks                                          and brokers whose wall clocks jump by days
     --deletes                                         and operators that delete records then too
 python -m tests.simulation.replication.mutations      plant each bug of a list and show it caught
 """

@@ -62,6 +62,7 @@ def main() -> int:
     parser.add_argument("--transactions", action="store_true", help="with clients that write in transactions")
     parser.add_argument("--groups", action="store_true", help="with members of a group that commit offsets")
     parser.add_argument("--deletes", action="store_true", default=None, help="delete records, with transactions too")
+    parser.add_argument("--clocks", action="store_true", help="the wall clocks of brokers jump by days")
     options = parser.parse_args()
     logs.show(logging.CRITICAL)  # coordinators warn of what the storm does to them
     how = {
@@ -70,6 +71,7 @@ def main() -> int:
         "transactions": options.transactions,
         "groups": options.groups,
         "deletes": options.deletes,
+        "clocks": options.clocks,
     }
     if options.seed is not None:
         run_one(options.seed, how)

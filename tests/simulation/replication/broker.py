@@ -37,6 +37,8 @@ class Broker:
         self.directory: LogDir | None = None
         self.directory_id = ""
         self.slow_ms = 0
+        self.skew_ms = 0
+        """By which its wall clock is wrong."""
         self.broker_epoch: int | None = None
         self.image: MetadataImage | None = None
         self.rooms: Rooms | None = None

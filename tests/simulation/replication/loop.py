@@ -105,7 +105,7 @@ class BrokerClock:
         self._broker = broker
 
     def now_ms(self) -> int:
-        return NOW + self._broker.world.now
+        return NOW + self._broker.world.now + self._broker.skew_ms
 
     def monotonic_ms(self) -> int:
         return self._broker.world.now

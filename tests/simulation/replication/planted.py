@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import copy
 from typing import Any
 from unittest.mock import patch
 
 import msgspec
 
 from tidelog.broker.coordinators.markers import MarkerWriter
+from tidelog.broker.coordinators.shard_host import ShardHost
 from tidelog.coordination import EFFECT, Outcome, Released, Runtime
 from tidelog.errors import ErrorCode
 from tidelog.groups import consumer_reconcile
@@ -176,6 +178,21 @@ def anybody_commits() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def timers_run_by_the_wall_clock() -> Iterator[None]:
+    """One that jumps back by days lets a transaction stay open for days."""
+    init = ShardHost.__init__
+
+    def wrong(self: ShardHost[Any, Any], *given: Any) -> None:
+        init(self, *given)
+        clock = copy(self._clock)
+        clock.monotonic_ms = clock.now_ms  # type: ignore[method-assign]
+        self._clock = clock
+
+    with patch.object(ShardHost, "__init__", wrong):
+        yield
+
+
 BUGS: dict[Plant, dict[str, Any]] = {
     followers_forget_producers: RETRIES,
     retries_are_new_batches: RETRIES,
@@ -188,6 +205,7 @@ BUGS: dict[Plant, dict[str, Any]] = {
     delayed_ends_count: TRANSACTIONS,
     followers_forget_what_was_aborted: TRANSACTIONS,
     writes_are_not_verified: TRANSACTIONS,
+    timers_run_by_the_wall_clock: {**TRANSACTIONS, "clocks": True},
     commits_are_told_before_they_are_safe: GROUPS,
     assignments_are_told_before_they_are_safe: GROUPS,
     members_get_what_others_still_have: GROUPS,

@@ -23,6 +23,7 @@ STORM_MS = 2_400
 CALM_MS = 8_000
 LAST_WRITE_MS = 1_500
 CLIENT = -1
+DAY_MS = 86_400_000
 
 
 class Storm:
@@ -36,15 +37,18 @@ class Storm:
         transactions: bool = False,
         groups: bool = False,
         deletes: bool | None = None,
+        clocks: bool = False,
     ) -> None:
         """`retries`: with a client that sends each of its batches until it is acknowledged. `transactions`: with some
         that write in transactions. `groups`: with members of a group that commit offsets. `deletes`:
-        operators delete records, which with transactions they do only if asked to."""
+        operators delete records, which with transactions they do only if asked to. `clocks`: the wall
+        clocks of brokers jump by days."""
         self.world = World(seed, log, partitions=partitions, transactions=transactions, groups=groups)
         self.members = members_of(self.world, Random(seed)) if groups else []
         self.transactional = transactional_clients(self.world, Random(seed)) if transactions else []
         self.client = IdempotentClient(self.world, Random(seed)) if retries else None
         self.dice = self.world.dice
+        self._clocks = clocks
         self._deletes = not transactions if deletes is None else deletes
         self._written = 0
         self._storm = True
@@ -212,6 +216,8 @@ class Storm:
             (3, self._everybody),
             (5, self._new_controller),
         ]
+        if self._clocks:
+            faults.append((40, self._jump))
         weights, actions = zip(*faults, strict=True)
         dice.choices(actions, weights)[0](broker)
 
@@ -274,6 +280,10 @@ class Storm:
     def _slow_disk(self, broker: Broker) -> None:
         broker.slow_ms = self.dice.choice([0, 10, 60, 300])
         self.world.say(f"-- the disk of {broker.id} takes up to {broker.slow_ms}")
+
+    def _jump(self, broker: Broker) -> None:
+        broker.skew_ms = self.dice.choice([-30 * DAY_MS, -DAY_MS, 3_600_000, 30 * DAY_MS])
+        self.world.say(f"-- the clock of {broker.id} is wrong by {broker.skew_ms} ms")
 
     def _disk_error(self, broker: Broker) -> None:
         operation, code = self.dice.choice([("sync", errno.EIO), ("write", errno.ENOSPC), ("rename", errno.EIO)])
