@@ -19,6 +19,7 @@ from tidelog.storage.epochs import LeaderEpochs
 from tidelog.storage.flush import Flush
 from tidelog.storage.naming import LEADER_EPOCHS
 from tidelog.storage.open_transactions import Verification
+from tidelog.storage.producer_state import ProducerStates
 from tidelog.storage.replay import load_producers, replay_batch
 from tidelog.storage.retention import count_expired
 from tidelog.storage.segment import Segment
@@ -360,6 +361,8 @@ class Log(DurableLog):
         self._check_online()
         self.truncate_to(self.segments[0].base_offset)
         with storage_errors(str(self.partition)):
+            # A transaction that was open here may have ended before `offset`, where no marker can come from any more.
+            self.producers = ProducerStates()
             self._roll(offset, now_ms)
             gone = self._chain.drop_first(len(self.segments) - 1)
             for segment in gone:
@@ -368,7 +371,6 @@ class Log(DurableLog):
             # Not flushed: that nothing is missing before `offset` must be durable before anybody is told so.
             self.start_offset = self.end_offset = offset
             self.epochs.truncate_from_end(0)
-            self.producers = load_producers(self._snapshots, self.segments, offset)
             delete_segments(gone)
         self._dirty = self._cut = True
         self._names_changed()

@@ -7,6 +7,5 @@ python -m tests.simulation.replication --seeds 2000   many, with progress
     --partitions 2 --transactions                     with clients that write in transactions
     --partitions 3 --groups                           with members of a group that commit offsets
     --clocks                                          and brokers whose wall clocks jump by days
-    --deletes                                         and operators that delete records then too
 python -m tests.simulation.replication.mutations      plant each bug of a list and show it caught
 """

@@ -61,7 +61,6 @@ def main() -> int:
     parser.add_argument("--partitions", type=int, default=1, help="how many partitions the topic has")
     parser.add_argument("--transactions", action="store_true", help="with clients that write in transactions")
     parser.add_argument("--groups", action="store_true", help="with members of a group that commit offsets")
-    parser.add_argument("--deletes", action="store_true", default=None, help="delete records, with transactions too")
     parser.add_argument("--clocks", action="store_true", help="the wall clocks of brokers jump by days")
     options = parser.parse_args()
     logs.show(logging.CRITICAL)  # coordinators warn of what the storm does to them
@@ -70,7 +69,6 @@ def main() -> int:
         "partitions": options.partitions,
         "transactions": options.transactions,
         "groups": options.groups,
-        "deletes": options.deletes,
         "clocks": options.clocks,
     }
     if options.seed is not None:

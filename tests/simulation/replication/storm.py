@@ -36,20 +36,17 @@ class Storm:
         partitions: int = 1,
         transactions: bool = False,
         groups: bool = False,
-        deletes: bool | None = None,
         clocks: bool = False,
     ) -> None:
         """`retries`: with a client that sends each of its batches until it is acknowledged. `transactions`: with some
-        that write in transactions. `groups`: with members of a group that commit offsets. `deletes`:
-        operators delete records, which with transactions they do only if asked to. `clocks`: the wall
-        clocks of brokers jump by days."""
+        that write in transactions. `groups`: with members of a group that commit offsets. `clocks`: the wall clocks of
+        brokers jump by days."""
         self.world = World(seed, log, partitions=partitions, transactions=transactions, groups=groups)
         self.members = members_of(self.world, Random(seed)) if groups else []
         self.transactional = transactional_clients(self.world, Random(seed)) if transactions else []
         self.client = IdempotentClient(self.world, Random(seed)) if retries else None
         self.dice = self.world.dice
         self._clocks = clocks
-        self._deletes = not transactions if deletes is None else deletes
         self._written = 0
         self._storm = True
         self._idle = self.dice.randint(0, 5)
@@ -147,7 +144,7 @@ class Storm:
                 broker = self._any()
                 if broker is not None and not world.controller.spared:
                     broker.stopping = True
-            elif chance < 0.85 and self._deletes and number < len(world.data):
+            elif chance < 0.85 and number < len(world.data):
                 leader = world.brokers.get(world.controller.partition(number).leader)
                 if leader is not None and leader.up and not leader.paused:
                     world.act(leader, lambda: leader.seats[number].delete_records(dice.choice([0, 1, 5])))

@@ -1,7 +1,7 @@
 """Transactions in a log: who may write, who is fenced, what readers of committed records see and for how long."""
 
 import pytest
-from batches import NOW, append, create_log
+from batches import NOW, append, create_log, open_log
 from sim_disk import SimDisk
 from txn_writer import Writer, read_committed
 
@@ -307,3 +307,17 @@ def test_a_producer_with_an_open_transaction_is_never_forgotten(log: Log) -> Non
     two.commit()
     assert log.expire_producers(NOW + 100, 1) == 1
     assert list(log.producers.producers) == [1]
+
+
+def test_going_on_elsewhere_leaves_no_transaction_open_whose_marker_cannot_come(log: Log, disk: SimDisk) -> None:
+    writer = Writer(log, 1)
+    writer.write(A)
+    log.roll(NOW)  # with a snapshot that knows of the open transaction
+    writer.write(B)
+    log.restart_at(10, NOW)
+    assert not log.producers.transactions.open
+    log.flush()
+    log.abandon("killed")
+    again = open_log(disk, DIRECTORY, recovery_point=0)
+    assert not again.producers.transactions.open
+    assert again.last_stable_offset(again.end_offset) == again.end_offset == 10
