@@ -13,11 +13,6 @@ So the next request sees the records of the one before although they may not be 
 of a state that a crash could take back: all responses, also of requests that only read, wait for the log as it stood
 when they were decided. They are released in the order in which they were decided.
 
-An answer may be *early*: it lets its client go on, and nothing that the client does next counts before the same log has
-passed. Adding a partition to a transaction is such a thing: the write that follows asks this shard, and that answer
-waits. An early answer is told at once where the log has no other replica, and so no leader after this one that could
-lack the record. Else it waits like all others.
-
 Kafka keeps snapshots of uncommitted state to roll back to. Here the log is that snapshot: if a flush fails or
 leadership is lost, `fail` answers everybody with the error, and the owner throws the shard away and loads a new one by
 `replay`. State and log can not disagree, since an append that is refused changes nothing at all.
@@ -74,7 +69,6 @@ class Completion(NamedTuple):
 
     waiter: Waiter
     response: Any
-    early: bool = False
 
 
 class Producer(NamedTuple):
@@ -98,10 +92,6 @@ class Outcome(Generic[R_co, Rec]):
     """The records are part of this producer's transaction."""
     effects: tuple[Any, ...] = ()
     """What the owner has to do once the records are committed."""
-    early: bool = False
-    """The response may be told before the records are committed."""
-    patient: bool = False
-    """Nobody waits for the records to be committed: they may reach the disk together with what follows them."""
 
 
 class Shard(Protocol[Rec]):
@@ -137,22 +127,12 @@ class Runtime(Generic[Rec]):
     """Drives one loaded shard: `run` with the decision of each request, `commit` when the watermark moves, `expire`
     when `next_deadline_ms` has come. Each returns the answers that may now be sent and the effects that are due."""
 
-    def __init__(
-        self,
-        shard: Shard[Rec],
-        append: Append[Rec],
-        *,
-        end_offset: int,
-        committed_offset: int,
-        may_be_early: Callable[[], bool] = lambda: False,
-    ) -> None:
+    def __init__(self, shard: Shard[Rec], append: Append[Rec], *, end_offset: int, committed_offset: int) -> None:
         self.shard = shard
-        self._may_be_early = may_be_early
         self._append = append
         self._end_offset = end_offset
         self._committed_offset = committed_offset
         self._held: deque[tuple[int, Released]] = deque()
-        self._early: list[Released] = []
         self._deferred: set[Waiter] = set()
         self._timers = Timers()
         self.failure: KafkaError | None = None
@@ -253,22 +233,19 @@ class Runtime(Generic[Rec]):
             invariant(waiter not in self._deferred, f"request {waiter} is deferred twice")
             self._deferred.add(waiter)
         elif waiter != NOBODY:
-            self._hold(waiter, outcome.response, early=outcome.early)
+            self._hold(waiter, outcome.response)
         for completion in outcome.completions:
             if completion.waiter in self._deferred:
                 self._deferred.discard(completion.waiter)
-                self._hold(completion.waiter, completion.response, early=completion.early)
+                self._hold(completion.waiter, completion.response)
         for effect in outcome.effects:
             self._hold(EFFECT, effect)
 
-    def _hold(self, waiter: Waiter, answer: Any, *, early: bool = False) -> None:
-        if early and self._may_be_early():
-            self._early.append(Released(waiter, answer))
-        else:
-            self._held.append((self._end_offset, Released(waiter, answer)))
+    def _hold(self, waiter: Waiter, answer: Any) -> None:
+        self._held.append((self._end_offset, Released(waiter, answer)))
 
     def _release(self) -> list[Released]:
-        released, self._early = self._early, []
+        released = []
         while self._held and self._held[0][0] <= self._committed_offset:
             released.append(self._held.popleft()[1])
         return released

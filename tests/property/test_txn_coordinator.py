@@ -112,8 +112,8 @@ def nothing_times_out(plant: Plant) -> None:
 def markers_are_handed_out_before_the_decision_is_committed(plant: Plant) -> None:
     honest = Runtime._hold
 
-    def hold(self: Runtime[Any], waiter: int, answer: Any, *, early: bool = False) -> None:
-        honest(self, waiter, answer, early=early)
+    def hold(self: Runtime[Any], waiter: int, answer: Any) -> None:
+        honest(self, waiter, answer)
         if waiter == EFFECT:
             self._held.appendleft((0, self._held.pop()[1]))
 

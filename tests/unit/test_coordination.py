@@ -93,18 +93,6 @@ def test_answers_wait_for_the_watermark_in_order(runtime: Runtime[int], shard: T
     assert run(runtime, 4, Outcome("four")) == [(4, "four")]
 
 
-def test_an_early_answer_waits_only_where_another_leader_could_lack_its_record(shard: Tally, log: Log) -> None:
-    alone = True
-    runtime = Runtime(shard, log.append, end_offset=0, committed_offset=0, may_be_early=lambda: alone)
-    run(runtime, 1, Outcome())
-    early = Outcome("two", records=(1,), completions=(Completion(1, "one", early=True),), early=True)
-    assert run(runtime, 2, early) == [(2, "two"), (1, "one")]
-    assert run(runtime, 3, Outcome("what follows")) == [], "it depends on a record that could still be lost"
-    alone = False
-    assert run(runtime, 4, Outcome("four", early=True)) == []
-    assert runtime.commit(1) == [(3, "what follows"), (4, "four")]
-
-
 def test_deferred_until_somebody_completes_it(runtime: Runtime[int]) -> None:
     assert run(runtime, 1, Outcome()) == []
     assert runtime.unanswered == 1

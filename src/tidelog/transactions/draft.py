@@ -5,12 +5,10 @@ from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from tidelog.coordination import Completion, Outcome, Timer
-from tidelog.errors import ErrorCode
 from tidelog.transactions.context import Context, Markers, Memory, Parked, Verdict
 from tidelog.transactions.records import TransactionRecord
 from tidelog.transactions.state import State
 from tidelog.transactions.transaction import Transaction
-from tidelog.wire.messages.transactions import AddOffsetsToTxnResponse, AddPartitionsToTxnResponse
 from tidelog.wire.schema import Message
 
 TransactionOutcome = Outcome[Any, TransactionRecord]
@@ -101,34 +99,17 @@ class Draft:
         return memory.parked
 
     def complete(self, parked: Parked, response: Message) -> None:
-        self._completions.append(Completion(parked.context.waiter, response, _is_early(response)))
+        self._completions.append(Completion(parked.context.waiter, response))
 
     def outcome(self, response: Any = None) -> TransactionOutcome:
         return Outcome(
             response,
-            early=_is_early(response),
             records=tuple(self._records),
             timers=tuple(self._timers),
             completions=tuple(self._completions),
             memory=tuple(Remember(*each) for each in self._remembered.items()),
             effects=tuple(self._effects),
         )
-
-
-def _is_early(response: Any) -> bool:
-    """Told to a producer that it may write, or commit offsets: whoever takes these asks again, and then waits.
-
-    Not a refusal, which might be because of something that a crash takes back. Not the answer to a broker, either
-    (`results_by_transaction`): it opens a transaction in its log because of that.
-    """
-    if isinstance(response, AddOffsetsToTxnResponse):
-        return response.error_code == ErrorCode.NONE
-    if not isinstance(response, AddPartitionsToTxnResponse):
-        return False
-    topics = response.results_by_topic_v3_and_below
-    return bool(topics) and all(
-        each.partition_error_code == ErrorCode.NONE for topic in topics for each in topic.results_by_partition
-    )
 
 
 def markers_of(transaction: Transaction, coordinator_epoch: int) -> Markers:

@@ -1,7 +1,6 @@
 """All transactional ids of one partition of `__transaction_state`: which request is decided where, and what follows."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any, Final
 
 from tidelog.coordination import Outcome, Timer, TimerKey, coordinator_code
@@ -257,9 +256,7 @@ class TransactionShard:
                 response = refuse(request, coordinator_code(error), context.version)
             if response is not None:
                 draft.complete(parked, response)
-        # Should a crash take the record back, the markers are written once more.
-        outcome = draft.outcome(True)
-        return outcome if outcome.completions else replace(outcome, patient=True)
+        return draft.outcome(True)
 
     def on_timer(self, key: TimerKey, now_ms: int) -> Outcome[None, TransactionRecord]:
         kind, name = key

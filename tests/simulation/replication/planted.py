@@ -48,7 +48,7 @@ def retries_are_new_batches() -> Iterator[None]:
 def coordinators_answer_before_it_is_safe() -> Iterator[None]:
     """A commit is told that the next coordinator may never hear of."""
 
-    def hold(self: Runtime[Any], waiter: int, answer: Any, *, early: bool = False) -> None:
+    def hold(self: Runtime[Any], waiter: int, answer: Any) -> None:
         self._held.append((0, Released(waiter, answer)))
 
     with patch.object(Runtime, "_hold", hold):
@@ -59,11 +59,11 @@ def _not_held(kind: Callable[[int, Any], bool]) -> Any:
     """All is held back as it should be, but for what is of this kind."""
     hold = Runtime._hold
 
-    def hasty(self: Runtime[Any], waiter: int, answer: Any, *, early: bool = False) -> None:
+    def hasty(self: Runtime[Any], waiter: int, answer: Any) -> None:
         if kind(waiter, answer):
-            self._early.append(Released(waiter, answer))
+            self._held.appendleft((0, Released(waiter, answer)))
         else:
-            hold(self, waiter, answer, early=early)
+            hold(self, waiter, answer)
 
     return patch.object(Runtime, "_hold", hasty)
 

@@ -93,7 +93,6 @@ class ShardHost(Generic[S, Rec]):
         """Why it is over: its disk is gone, or another broker, or this one in a newer epoch, has the partition."""
         self._runtime: Runtime[Rec] | None = None
         self._verification: Verification | None = None
-        self._patient = False
         self._waiting: dict[int, Done] = {}
         self._last_waiter = 0
         self._timer: TimerHandle | None = None
@@ -120,7 +119,6 @@ class ShardHost(Generic[S, Rec]):
             self._append,
             end_offset=partition_log.end_offset,
             committed_offset=self.replica.high_watermark,
-            may_be_early=lambda: self.replica.followers is None,
         )
         self._answer(self._runtime.loaded(now_ms=self._clock.now_ms(), monotonic_ms=self._clock.monotonic_ms()))
         self._arm()
@@ -148,14 +146,10 @@ class ShardHost(Generic[S, Rec]):
         waiter = self._wait(done)
         now_ms = self._clock.now_ms()
         self._verification = verification
-
-        def decided() -> Outcome[Any, Rec]:
-            outcome = decide(self.shard, waiter, now_ms)
-            self._patient = outcome.patient
-            return outcome
-
-        released = runtime.run(waiter, decided, monotonic_ms=self._clock.monotonic_ms())
-        self._verification, self._patient = None, False
+        released = runtime.run(
+            waiter, lambda: decide(self.shard, waiter, now_ms), monotonic_ms=self._clock.monotonic_ms()
+        )
+        self._verification = None
         self._answer(released)
         self._arm()
 
@@ -229,11 +223,7 @@ class ShardHost(Generic[S, Rec]):
         return appended.last_offset + 1
 
     def _see_to_flush(self) -> None:
-        if not self.replica.config.flush_on_ack:
-            return
-        if self._patient:
-            self._flusher.mark_lazily(self.replica)
-        else:
+        if self.replica.config.flush_on_ack:
             self._flusher.mark(self.replica)
 
     def _answer(self, released: list[Released]) -> None:
