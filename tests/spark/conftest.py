@@ -26,10 +26,13 @@ def topics(spark_broker: Broker) -> Topics:
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[Any]:
+def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """Marked tests share it on one xdist worker: `pytestmark = pytest.mark.xdist_group("spark")`."""
     from tidelog.spark import session
 
+    if request.config.getoption("loadgroup", False):  # set in workers
+        with (tmp_path_factory.getbasetemp().parent / "spark").open("x"):
+            pass  # it is there already if another worker has a session: groups are not kept together
     found = session(
         "tests",
         "local[2]",

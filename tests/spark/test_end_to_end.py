@@ -4,6 +4,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pyspark
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from pyspark.sql.functions import window
@@ -48,6 +49,20 @@ def test_a_batch_read_is_what_sparks_kafka_source_gives(spark, topics, filled):
     row = frame.selectExpr("CAST(value AS STRING) AS value", "*").where("partition = 1 AND offset = 7").collect()[0]
     assert (row[0], bytes(row["key"]), row["topic"], row["timestampType"]) == ("1-7", b"k", filled, 0)
     assert [(h["key"], bytes(h["value"])) for h in row["headers"]] == [("source", b"test")]
+
+
+def test_workers_import_what_is_compiled(spark):
+    """From Spark's zip every Python process would compile PySpark again."""
+
+    def place(batches):
+        import pyarrow
+        import pyspark
+
+        for _ in batches:
+            yield pyarrow.record_batch({"file": [pyspark.__file__]})
+
+    (row,) = spark.range(1).mapInArrow(place, "file string").collect()
+    assert row.file == pyspark.__file__
 
 
 def test_filters_give_what_spark_would_give_without_pushing(spark, topics, filled):

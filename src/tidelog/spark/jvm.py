@@ -68,7 +68,7 @@ def _from_package() -> Path | None:
 
 def write_shim(java: Path) -> Path:
     """A directory that looks like a JAVA_HOME, whose `java` takes Spark's arguments and runs this one."""
-    directory = _cache_dir() / "java" / "bin"
+    directory = cache_dir() / "java" / "bin"
     directory.mkdir(parents=True, exist_ok=True)
     shim = directory / "java"
     # Written aside and renamed: another session may be starting with it at this moment.
@@ -80,7 +80,7 @@ def write_shim(java: Path) -> Path:
     return shim
 
 
-def _cache_dir() -> Path:
+def cache_dir() -> Path:
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     directory = base / "tidelog"
     try:

@@ -6,11 +6,13 @@ import os
 import socket
 import sys
 import threading
+from contextlib import nullcontext
 from typing import Any, Final
 from weakref import WeakSet
 
 from pyspark.sql import SparkSession
 
+from tidelog.spark.home import lean_home
 from tidelog.spark.jvm import ensure_java
 from tidelog.spark.progress import GroupProgress
 
@@ -56,10 +58,14 @@ def session(app_name: str, master: str | None = None, **conf: Any) -> SparkSessi
         chosen = MASTER
     if chosen is not None:
         builder = builder.master(chosen)
-    settings = SETTINGS | (_LOCAL if chosen is not None and chosen.startswith("local") else {}) | given
+    is_local = chosen is not None and chosen.startswith("local")
+    settings = SETTINGS | (_LOCAL if is_local else {}) | given
     for name, value in settings.items():
         builder = builder.config(name, value)
-    spark = builder.getOrCreate()
+    # Elsewhere executors have a home and a Python of their own.
+    lean = is_local and "spark.pyspark.python" not in given
+    with lean_home() if lean else nullcontext():
+        spark = builder.getOrCreate()
     with _LOCK:
         if spark not in _LISTENED:
             spark.streams.addListener(GroupProgress())

@@ -15,6 +15,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tidelog.spark.pipelines.fields import DEAD_LETTERS, OBSERVED
 from tidelog.spark.positions import lag
+from tidelog.spark.progress import publish_end
 
 _LOOK_S: Final = 0.25
 
@@ -95,6 +96,8 @@ def run(
     failure = _failed(running)
     if failure is not None and not asked.is_set():
         raise failure
+    for each in running:
+        publish_end(each)
     return told.ended(time.monotonic() - started, stopped=asked.is_set())
 
 

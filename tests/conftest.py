@@ -1,0 +1,19 @@
+"""Tests of one `xdist_group` run on one worker, whichever pytest there is."""
+
+from typing import Any
+
+import pytest
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """A group travels from xdist's workers to its scheduler at the end of a test's id. pytest 9.2 keeps ids in another
+    attribute than the one that xdist 3.8 writes, which would share groups out test by test without a word."""
+    if not config.getoption("loadgroup", False):
+        return
+    for item in items:
+        groups = {str(mark.args[0]) for mark in item.iter_markers("xdist_group")}
+        suffix = f"@{'_'.join(sorted(groups))}"
+        node: Any = item
+        if groups and not item.nodeid.endswith(suffix):
+            node._id = type(node._id).parse(item.nodeid + suffix)
