@@ -51,6 +51,7 @@ else
 	$(BIN)/python -m tests.simulation.replication --seeds $(or $(SEEDS),200) --partitions 2 --transactions
 	$(BIN)/python -m tests.simulation.replication --seeds $(or $(SEEDS),200) --partitions 3 --groups
 	$(BIN)/python -m tests.simulation.replication --seeds $(or $(SEEDS),200) --partitions 2 --transactions --groups --clocks
+	$(BIN)/python -m tests.simulation.replication --seeds $(or $(SEEDS),200) --partitions 2 --retries --rot
 endif
 
 test-peers: setup

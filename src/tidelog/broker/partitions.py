@@ -175,7 +175,8 @@ class Partitions:
     def _assume(self, replica: Replica, partition: PartitionImage) -> None:
         """The role that the image gives this replica."""
         epoch = replica.leader_epoch
-        if partition.leader == self._node_id:
+        leads = partition.leader == self._node_id
+        if leads and not replica.is_damaged:
             replica.lead(
                 partition.leader_epoch,
                 node_id=self._node_id,
@@ -185,7 +186,13 @@ class Partitions:
                 monotonic_ms=self._clock.monotonic_ms(),
             )
         else:
-            replica.follow(partition.leader, partition.leader_epoch, partition.partition_epoch)
+            leader = NO_LEADER if leads else partition.leader
+            replica.follow(leader, partition.leader_epoch, partition.partition_epoch)
+        if leads and replica.is_damaged and epoch != partition.leader_epoch:
+            log.critical(
+                "not led: part of what was acknowledged is damaged here, and no other replica is in sync",
+                partition=str(replica.partition), end_offset=replica.log.end_offset, missing=replica.missing_before,
+            )  # fmt: skip
         if epoch != partition.leader_epoch:
             self.on_role(replica)
         elif replica.is_leader and not replica.has_enough:
@@ -223,7 +230,7 @@ class Partitions:
             if not self.directory.failed:
                 for replica in self:
                     if replica.leader_epoch != NOT_YET and (replica.followers is not None or not replica.is_leader):
-                        self.directory.high_watermarks[replica.partition] = replica.high_watermark
+                        self.directory.high_watermarks[replica.partition] = replica.known_watermark
                 await asyncio.get_running_loop().run_in_executor(None, self.directory.prepare_checkpoint())
 
     async def checkpoint_start_offsets(self) -> None:

@@ -66,6 +66,8 @@ def hear(replica: Replica, leader_epoch: int, high_watermark: int, log_start_off
     if log_start_offset > log.start_offset:
         replica.advance_start_offset(min(log_start_offset, log.end_offset))
     replica.raise_watermark(min(high_watermark, replica.safe_offset, replica.agreed_offset))
+    if replica.high_watermark >= high_watermark:
+        replica.missing_before = 0  # all that readers see is here, whatever once was
 
 
 def part(replica: Replica, wish: Wish, diverging_epoch: int, diverging_end: int) -> int:

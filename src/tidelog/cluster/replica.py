@@ -43,6 +43,7 @@ class Replica:
         "leader",
         "leader_epoch",
         "log",
+        "missing_before",
         "on_append",
         "on_refused",
         "on_watermark",
@@ -58,6 +59,8 @@ class Replica:
         self.topic_id = topic_id
         self.leader_epoch = leader_epoch
         self.high_watermark: int = log.end_offset if high_watermark is None else min(high_watermark, log.end_offset)
+        self.missing_before = high_watermark if high_watermark is not None and log.config.flush_on_ack else 0
+        """Readers were shown everything before it, and it was on this disk."""
         self.last_stable_offset: int = log.last_stable_offset(self.high_watermark)
         self.on_watermark: Callable[[Replica], None] | None = None
         """Told of every advance, of the last stable offset too."""
@@ -124,6 +127,17 @@ class Replica:
         self.is_leader = False
         self.is_deserted = False
         self.followers = None
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether a recovery found less than was safe here, because the disk did not keep it. Such a replica follows,
+        and gets it from others. It must not lead: they would lose it too."""
+        return self.log.end_offset < self.missing_before
+
+    @property
+    def known_watermark(self) -> int:
+        """For the checkpoint, which must not forget what is missing."""
+        return max(self.high_watermark, self.missing_before) if self.is_damaged else self.high_watermark
 
     def check_leader(self) -> None:
         if not self.is_leader:

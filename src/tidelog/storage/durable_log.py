@@ -3,11 +3,12 @@
 What to sync is decided on the loop and done in a thread; nothing counts as flushed before the thread's work came back.
 """
 
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Final, Self
 
 from tidelog.config import TopicConfig
-from tidelog.errors import StorageOffline, invariant
+from tidelog.errors import CorruptMessage, StorageOffline, invariant
 from tidelog.ids import TopicPartition
 from tidelog.storage import snapshots as snapshot_format
 from tidelog.storage.chain import Chain
@@ -141,6 +142,16 @@ class DurableLog:
         self._touched = True
         if self.directory not in self._unsynced_directories:
             self._unsynced_directories.append(self.directory)
+
+    @contextmanager
+    def _all_or_offline(self, what: str) -> Iterator[None]:
+        """For what a failing disk may interrupt: files and memory would tell different stories, until it is opened
+        again."""
+        try:
+            yield
+        except (OSError, CorruptMessage) as error:
+            self.fail(f"{what} did not finish: {error}")
+            raise StorageOffline(f"{self.partition}: {error}") from error
 
     def _check_online(self) -> None:
         if self.failure is not None:

@@ -337,7 +337,7 @@ class Log(DurableLog):
         self._check_online()
         if offset >= self.end_offset:
             return
-        with storage_errors(str(self.partition)):
+        with self._all_or_offline("cutting it"):
             end, gone = self._chain.truncate_to(max(offset, self.segments[0].base_offset))
             self._generation += 1
             self._cut = True
@@ -360,7 +360,7 @@ class Log(DurableLog):
         any more."""
         self._check_online()
         self.truncate_to(self.segments[0].base_offset)
-        with storage_errors(str(self.partition)):
+        with self._all_or_offline("beginning it anew"):
             # A transaction that was open here may have ended before `offset`, where no marker can come from any more.
             self.producers = ProducerStates()
             self._roll(offset, now_ms)
@@ -370,6 +370,7 @@ class Log(DurableLog):
             self._generation += 1
             # Not flushed: that nothing is missing before `offset` must be durable before anybody is told so.
             self.start_offset = self.end_offset = offset
+            self.flushed_offset = min(self.flushed_offset, offset)
             self.epochs.truncate_from_end(0)
             delete_segments(gone)
         self._dirty = self._cut = True

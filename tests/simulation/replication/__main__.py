@@ -26,13 +26,15 @@ def options_of(how: dict[str, Any]) -> str:
 def run_many(first: int, count: int, how: dict[str, Any]) -> int:
     began = time.process_time()
     failed: list[int] = []
-    acked = epochs = begun = committed = commits = 0
+    acked = epochs = begun = committed = commits = flips = found = 0
     for done, seed in enumerate(range(first, first + count), 1):
         try:
             world = Storm(seed, **how).run()
             acked += sum(checks.acked for checks in world.checks)
             epochs += sum(len(checks.leaders) for checks in world.checks)
             commits += world.owners.commits if world.owners is not None else 0
+            flips += world.flips
+            found += world.found
             if world.readers is not None:
                 begun += len(world.readers.txns)
                 committed += sum(txn.told is True for txn in world.readers.txns)
@@ -47,6 +49,8 @@ def run_many(first: int, count: int, how: dict[str, Any]) -> int:
         print(f"{begun} transactions, {committed} commits acknowledged")
     if commits:
         print(f"{commits} offsets committed by a group")
+    if flips:
+        print(f"{flips} bits flipped, {found} times a recovery found one")
     if failed:
         print(f"step by step: python -m tests.simulation.replication --seed {failed[0]} {options_of(how)}")
     return 1 if failed else 0
@@ -62,6 +66,7 @@ def main() -> int:
     parser.add_argument("--transactions", action="store_true", help="with clients that write in transactions")
     parser.add_argument("--groups", action="store_true", help="with members of a group that commit offsets")
     parser.add_argument("--clocks", action="store_true", help="the wall clocks of brokers jump by days")
+    parser.add_argument("--rot", action="store_true", help="bits flip on disks, and reads fail")
     options = parser.parse_args()
     logs.show(logging.CRITICAL)  # coordinators warn of what the storm does to them
     how = {
@@ -70,6 +75,7 @@ def main() -> int:
         "transactions": options.transactions,
         "groups": options.groups,
         "clocks": options.clocks,
+        "rot": options.rot,
     }
     if options.seed is not None:
         run_one(options.seed, how)

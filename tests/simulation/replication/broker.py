@@ -5,7 +5,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from sim_disk import SimDisk
+from tests.simulation.replication.disk import BadDisk
 from tests.simulation.replication.rooms import Rooms
 from tests.simulation.replication.seat import Seat
 
@@ -28,7 +28,7 @@ class Broker:
         self.id = node_id
         self.config = config
         self.dice = dice
-        self.disk = SimDisk()
+        self.disk = BadDisk()
         self.up = False
         self.paused = False
         self.stopping = False

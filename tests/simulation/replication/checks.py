@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from batches import read_values
+from tests.simulation.replication.looking import Found, look
 
 from tidelog.cluster.image import NO_LEADER, MetadataImage, PartitionImage
 from tidelog.ids import TopicPartition
@@ -92,14 +92,28 @@ class Checks:
         log = replica.log
         who = f"{broker.id} {doing} (epoch {replica.leader_epoch})"
         require(log.start_offset <= self.deleted_below, f"{who} with nothing before {log.start_offset}")
-        held = dict(read_values(log))
+        found = self._look(broker)
+        held = dict(found.values)
         for offset, value in self.truth.items():
-            if offset >= log.start_offset:
+            if offset >= log.start_offset and offset not in found.damaged:
                 require(held.get(offset) == value, f"{who}, but at {offset} has {held.get(offset)!r}, not {value!r}")
 
+    def _look(self, broker: "Seat", low: int | None = None, high: int | None = None) -> Found:
+        """Damage stays where it happened."""
+        found = look(broker, low, high)
+        require(
+            not found.damaged or broker.broker.disk.flips,
+            f"{broker.id} has damage at {sorted(found.damaged)}, and its disk is good",
+        )
+        return found
+
     def opened(self, broker: "Seat") -> None:
-        """What a broker claimed to have is what its disk gives back."""
-        log = broker.log
+        """What a broker claimed to have is what its disk gives back, or it is found to be damaged."""
+        log, replica = broker.log, broker.replica
+        assert replica is not None
+        if broker.broker.disk.flips and (log.recovery.corrupt or replica.is_damaged):
+            broker.world.found += 1
+            broker.claimed = min(broker.claimed, log.end_offset)
         require(log.end_offset >= broker.claimed, f"{broker.id} ends at {log.end_offset}, but claimed {broker.claimed}")
 
     def visible(self, broker: "Seat") -> None:
@@ -112,10 +126,10 @@ class Checks:
         who = f"{broker.id} (epoch {replica.leader_epoch})"
         end = max(log.start_offset, log.flushed_offset) if log.config.flush_on_ack else log.end_offset
         require(high <= end, f"{who} shows {high}, but is safe only up to {end}")
-        values = read_values(log, low, high) if low < high else []
+        values, damaged = self._look(broker, low, high) if low < high else Found([], set())
         # A log may begin inside a batch, and its watermark then be there: a batch is shown as a whole or not at all.
-        broker.checked = low + len(values)
-        shown = [offset for offset, _ in values]
+        broker.checked = low + len(values) + len(damaged)
+        shown = sorted([offset for offset, _ in values] + list(damaged))
         require(shown == list(range(low, broker.checked)), f"{who} has a hole in {low}..{high}: {shown}")
         for offset, value in values:
             known = self.truth.setdefault(offset, value)
@@ -151,9 +165,11 @@ class Checks:
             who = f"{leader.id} shows {high} in epoch {epoch}, but {member.id}"
             require(reached >= high, f"{who} is safe only up to {reached}")
             expected = [each for each in values if each[0] >= log.start_offset]
-            held = dict(read_values(log, expected[0][0], high)) if expected else {}
+            found = self._look(member, expected[0][0], high) if expected else Found([], set())
+            held = dict(found.values)
             for offset, value in expected:
-                require(held.get(offset) == value, f"{who} has {held.get(offset)!r} at {offset}, not {value!r}")
+                if offset not in found.damaged:
+                    require(held.get(offset) == value, f"{who} has {held.get(offset)!r} at {offset}, not {value!r}")
 
     def believed(self, leader: "Seat") -> None:
         """What a leader believes of those who follow it in its epoch is true, though it may be old."""
@@ -220,5 +236,5 @@ class Checks:
         partition = partition_of(self.image, self.place)
         for node in partition.replicas:
             self._has_everything(self.brokers[node], "has converged")
-        logs = [read_values(self.brokers[node].log, self.deleted_below) for node in partition.replicas]
+        logs = [look(self.brokers[node], self.deleted_below) for node in partition.replicas]
         require(all(log == logs[0] for log in logs), "the logs differ")

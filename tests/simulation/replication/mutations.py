@@ -13,7 +13,7 @@ from typing import Any
 from unittest.mock import patch
 from uuid import UUID
 
-from tests.simulation.replication.planted import BUGS
+from tests.simulation.replication import planted, planted_disks
 from tests.simulation.replication.storm import Storm
 
 from tidelog.broker import logs
@@ -341,6 +341,7 @@ def removed_replicas_keep_the_epoch() -> Iterator[None]:
         yield
 
 
+BUGS = {**planted.BUGS, **planted_disks.BUGS}
 MUTATIONS.update({plant.__name__.replace("_", "-"): plant for plant in BUGS})
 
 # --------------------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from tests.simulation.replication.following import ANSWER_MS, Answer, Following
 from tests.simulation.replication.names import TOPIC_IDS
 
 from tidelog.cluster import follower
-from tidelog.cluster.image import MetadataImage, PartitionImage
+from tidelog.cluster.image import NO_LEADER, MetadataImage, PartitionImage
 from tidelog.cluster.replica import Replica
 from tidelog.config import TopicConfig
 from tidelog.errors import ErrorCode, KafkaError, OffsetOutOfRange
@@ -99,7 +99,7 @@ class Seat(Following):
 
     def note_watermark(self) -> None:
         if self.replica is not None:
-            self.directory.high_watermarks[self.place] = self.replica.high_watermark
+            self.directory.high_watermarks[self.place] = self.replica.known_watermark
 
     def _checkpoint(self) -> None:
         self.broker.checkpoint()
@@ -141,7 +141,7 @@ class Seat(Following):
         replica = self.replica
         assert replica is not None
         before = replica.leader_epoch
-        if partition.leader == self.id:
+        if partition.leader == self.id and not replica.is_damaged:
             replica.lead(
                 partition.leader_epoch,
                 node_id=self.id,
@@ -151,10 +151,11 @@ class Seat(Following):
                 monotonic_ms=self.world.now,
             )
         else:
-            replica.follow(partition.leader, partition.leader_epoch, partition.partition_epoch)
+            leader = NO_LEADER if partition.leader == self.id else partition.leader
+            replica.follow(leader, partition.leader_epoch, partition.partition_epoch)
             self._fail_waiting(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if before != partition.leader_epoch:
-            role = "leads" if replica.is_leader else f"follows {partition.leader}"
+            role = "leads" if replica.is_leader else f"follows {replica.leader}"
             self.say(f"{role} in epoch {partition.leader_epoch} at {replica.log.end_offset}")
             self._wished_ms = None
             self.checks.role_changed(self)
@@ -222,6 +223,9 @@ class Seat(Following):
             return Answer(bounds=(log.start_offset, log.end_offset))
         except KafkaError as error:
             return Answer(error=error.code)
+        except OSError as error:
+            self.say(f"cannot read: {error}")
+            return Answer(error=ErrorCode.KAFKA_STORAGE_ERROR)
 
     def produce(
         self,

@@ -12,6 +12,7 @@ from tests.simulation.replication.checks import Checks, require
 from tests.simulation.replication.idempotent import IdempotentClient
 from tests.simulation.replication.members import members_of
 from tests.simulation.replication.names import TOPIC_IDS
+from tests.simulation.replication.rot import Rot
 from tests.simulation.replication.transactional import transactional_clients
 from tests.simulation.replication.world import World
 
@@ -37,14 +38,16 @@ class Storm:
         transactions: bool = False,
         groups: bool = False,
         clocks: bool = False,
+        rot: bool = False,
     ) -> None:
         """`retries`: with a client that sends each of its batches until it is acknowledged. `transactions`: with some
         that write in transactions. `groups`: with members of a group that commit offsets. `clocks`: the wall clocks of
-        brokers jump by days."""
+        brokers jump by days. `rot`: bits flip on disks, and reads fail."""
         self.world = World(seed, log, partitions=partitions, transactions=transactions, groups=groups)
         self.members = members_of(self.world, Random(seed)) if groups else []
         self.transactional = transactional_clients(self.world, Random(seed)) if transactions else []
         self.client = IdempotentClient(self.world, Random(seed)) if retries else None
+        self.rot = Rot(self.world, Random(seed)) if rot else None
         self.dice = self.world.dice
         self._clocks = clocks
         self._written = 0
@@ -123,7 +126,7 @@ class Storm:
 
     def _operator(self) -> None:
         world, dice = self.world, self.dice
-        if not self._storm:
+        if not self._storm or world.victim is not None:
             return
         chance, mood, number = dice.random(), world.plan.mood, self._number(world.checks)
         try:
@@ -215,6 +218,8 @@ class Storm:
         ]
         if self._clocks:
             faults.append((40, self._jump))
+        if self.rot is not None:
+            faults += [(60, self._flip), (20, self._fail_reads)]
         weights, actions = zip(*faults, strict=True)
         dice.choices(actions, weights)[0](broker)
 
@@ -287,6 +292,17 @@ class Storm:
         self.world.say(f"-- the next {operation} of {broker.id} fails")
         broker.disk.fail_on[operation] = code
 
+    def _flip(self, broker: Broker) -> None:
+        assert self.rot is not None
+        if self.rot.flip(broker):
+            self.dice.choice([self._crash, self._crash, self._everybody, self._slow_disk])(broker)
+
+    def _fail_reads(self, broker: Broker) -> None:
+        assert self.rot is not None
+        self.rot.fail_reads(broker)
+        if self.dice.random() < 0.5:
+            self._crash(broker)
+
     def _replace_disk(self, broker: Broker) -> None:
         """Never of a broker that might be the only one with something: a person would not do that either. Before the
         controller has noticed, only while all others are well, and until it has."""
@@ -294,6 +310,8 @@ class Storm:
         controller = world.controller
         partitions = [controller.partition(checks.number) for checks in world.checks]
         if any(set(partition.isr) == {broker.id} for partition in partitions):
+            return
+        if world.victim not in (None, broker):
             return
         if not controller.image.brokers[broker.id].fenced:
             others = [each for each in world.brokers.values() if each is not broker]
@@ -303,6 +321,7 @@ class Storm:
             for each in others:
                 each.disk.crash_after = None
                 each.disk.fail_on.clear()
+                each.disk.unreadable = 0
             controller.spared = {broker.id}
         controller.hang_up(broker.id, broker.boots)  # or its last wish might be to be alone in sync
         world.say(f"-- {broker.id} gets an empty disk")
@@ -336,6 +355,7 @@ class Storm:
             broker.slow_ms = 0
             broker.disk.crash_after = None
             broker.disk.fail_on.clear()
+            broker.disk.unreadable = 0
             world.resume(broker)
             world.at(1, lambda broker=broker: world.start(broker))  # type: ignore[misc]
         for member in self.members:
@@ -344,6 +364,8 @@ class Storm:
         missing = "?"
         while missing and world.now < deadline:
             world.run_until(world.now + 100)
+            if self.rot is not None:
+                self.rot.mend(world.now - deadline + CALM_MS)
             missing = self._missing()
         require(not missing, f"{CALM_MS} ms after the storm: {missing}")
         answers: list[ErrorCode] = []
@@ -367,4 +389,6 @@ class Storm:
             missing = self.world.readers.undecided()
         if not missing and self.world.owners is not None:
             missing = self.world.owners.unsettled()
+        if not missing and self.rot is not None:
+            missing = self.rot.unmended()
         return missing

@@ -18,6 +18,7 @@ FRESH = 50
 RETRIED = 50
 TRANSACTED = 50
 GROUPED = 25
+ROTTEN = 50
 GROUP = 25
 
 KEPT = (8, 101, 125, 289, 375, 1119, 1699, 1734)
@@ -48,6 +49,7 @@ IMPORTANT = (
     "commits-are-told-before-they-are-safe",
     "assignments-are-told-before-they-are-safe",
     "members-get-what-others-still-have",
+    "damaged-replicas-lead",
 )
 """Those that show within a few worlds; `python -m tests.simulation.replication.mutations` plants them all."""
 
@@ -109,10 +111,18 @@ def test_worlds_of_groups(first: int) -> None:
         survive(SystemRandom().randrange(1 << 40), partitions=2, groups=True, transactions=True, clocks=True)
 
 
+@pytest.mark.parametrize("first", range(0, ROTTEN, GROUP))
+def test_worlds_of_disks_that_go_bad(first: int) -> None:
+    for seed in range(first, first + GROUP):
+        survive(seed, rot=True)
+    for _ in range(GROUP // 2):
+        survive(SystemRandom().randrange(1 << 40), partitions=2, rot=True, retries=True)
+
+
 @pytest.mark.parametrize(
     "how",
-    [{}, {"partitions": 2, "transactions": True}, {"partitions": 3, "groups": True}],
-    ids=["plain", "transactions", "groups"],
+    [{}, {"partitions": 2, "transactions": True}, {"partitions": 3, "groups": True}, {"rot": True}],
+    ids=["plain", "transactions", "groups", "rot"],
 )
 def test_a_world_is_the_same_each_time(how: dict[str, Any]) -> None:
     lines: list[list[str]] = [[], []]

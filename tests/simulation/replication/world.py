@@ -6,11 +6,12 @@ from itertools import count
 from random import Random
 from typing import Any, NamedTuple
 
-from sim_disk import PowerLost, SimDisk
+from sim_disk import PowerLost
 from tests.simulation.network import Network
 from tests.simulation.replication import controller as control
 from tests.simulation.replication.broker import Broker
 from tests.simulation.replication.checks import Checks
+from tests.simulation.replication.disk import BadDisk
 from tests.simulation.replication.following import Answer
 from tests.simulation.replication.names import places
 from tests.simulation.replication.owners import Owners
@@ -68,6 +69,10 @@ class World:
         self.checks = [Checks(number, place) for number, place in enumerate(found)]
         self.data = self.checks[:partitions]
         self.producer_ids = count(1_000)
+        self.flips = 0
+        """Bits of any disk, ever."""
+        self.found = 0
+        """Damage that a recovery has found and cut off."""
         self.readers = Readers(self) if transactions else None
         self.owners = Owners(self) if groups else None
         self.controller = control.Controller(self)
@@ -183,6 +188,8 @@ class World:
     def start(self, broker: Broker) -> None:
         if not broker.up:
             self.act(broker, broker.start)
+            if broker.up and broker.directory is None:
+                broker.stop(clean=False)  # it could not read what it needs for that
             if not broker.up:
                 self.at(50, lambda: self.start(broker))
 
@@ -205,8 +212,13 @@ class World:
         broker.stop(clean=True)
         self.at(80, lambda: self.start(broker))
 
+    @property
+    def victim(self) -> Broker | None:
+        """On whose disk bits flipped. One at a time: a record that is damaged everywhere is lost."""
+        return next((broker for broker in self.brokers.values() if broker.disk.flips), None)
+
     def replace_disk(self, broker: Broker) -> None:
-        broker.disk = SimDisk()
+        broker.disk = BadDisk()
         for seat in broker.seats:
             seat.claimed = 0
 

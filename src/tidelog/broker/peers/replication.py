@@ -228,6 +228,8 @@ class LeaderLoop:
         except KafkaError as error:
             log.warning("not followed", partition=str(replica.partition), error=str(error))
             self._paused[replica] = self._room.loop.time() + 1.0
+            if replica.log.failure is not None:
+                self._room.on_disk_error(f"a follower's log has failed: {replica.log.failure}")
         return False
 
     async def _begin_anew(self, replica: Replica, wish: follower.Wish) -> None:
