@@ -47,9 +47,10 @@ class Pipeline:
         self._process: subprocess.Popen[str] | None = None
         self.driver_kills = self.worker_kills = 0
 
-    def start(self) -> None:
+    def start(self, batch: int) -> None:
+        """`batch` is the number of records that it takes at a time."""
         self._process = subprocess.Popen(
-            self._command,
+            [*self._command, "--batch-records", str(batch)],
             env=os.environ | {"XDG_STATE_HOME": str(self._state)},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,

@@ -14,6 +14,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from deltalake import DeltaTable
+from tests.spark.kit import OWN_PROCESSES
 
 from .server import Server
 from .spark_pipeline import Input, Pipeline
@@ -23,7 +24,7 @@ SEED = int(os.environ.get("CHAOS_SEED", "7"))
 BATCH = 250
 PER_RUN = 2000
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120 + 240 * KILLS), pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120 + 240 * KILLS), pytest.mark.xdist_group(OWN_PROCESSES)]
 
 
 @pytest.fixture
@@ -42,13 +43,13 @@ def through_kills(pipeline: Pipeline, given: Input) -> None:
     try:
         while done < KILLS:
             given.add(PER_RUN)
-            pipeline.start()
+            pipeline.start(BATCH)
             workers = done % 2 == 1
             done += pipeline.kill_at_random(dice, 3.0, workers=workers)
             if workers:
                 pipeline.settle()
         given.add(100)
-        pipeline.start()
+        pipeline.start(PER_RUN)  # what was planned before it was killed stays as it was
         pipeline.finish()
     finally:
         pipeline.close()
@@ -60,7 +61,6 @@ def through_kills(pipeline: Pipeline, given: Input) -> None:
 def test_an_archive_holds_every_record_once(server: Server, tmp_path: Path, kind: str) -> None:
     to, given = tmp_path / "lake", Input(server, "in")
     arguments = ["archive", "in", "--to", str(to), "--format", kind, "-b", server.bootstrap]
-    arguments += ["--batch-records", str(BATCH)]
     through_kills(Pipeline(arguments, to / "_tidelog" / "checkpoint", tmp_path / "state"), given)
     rows = _parquet(to) if kind == "parquet" else _delta(to)
     assert sorted(int(value.split(":")[1]) for _, _, value in rows) == list(range(given.count))
@@ -71,7 +71,6 @@ def test_an_archive_holds_every_record_once(server: Server, tmp_path: Path, kind
 def test_topic_to_topic_every_record_is_there_once_and_keys_keep_their_order(server: Server, tmp_path: Path) -> None:
     given = Input(server, "in")
     arguments = ["replay", "in", "--to", "out", "--checkpoint", str(tmp_path / "check"), "-b", server.bootstrap]
-    arguments += ["--batch-records", str(BATCH)]
     through_kills(Pipeline(arguments, tmp_path / "check", tmp_path / "state"), given)
     last: dict[bytes, int] = {}
     seen = 0

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.spark.kit import Topics
+from tests.spark.kit import QUICK_JAVA, Topics
 
 from tidelog.testing import Broker
 
@@ -40,7 +40,7 @@ def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
             "spark.ui.enabled": False,
             "spark.sql.shuffle.partitions": 1,
             "spark.python.authenticate.socketTimeout": "120s",  # a busy machine starts Python slowly
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "spark.driver.extraJavaOptions": QUICK_JAVA,
         },
     )
     found.sparkContext.setLogLevel("ERROR")

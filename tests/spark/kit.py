@@ -16,6 +16,10 @@ from tidelog.spark.source import TidelogDataSource
 from tidelog.spark.streaming import TidelogStreamReader
 
 Rows = list[dict[str, Any]]
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Options of a JVM that lives for seconds: it would not live to see code that is compiled with more care."""
+OWN_PROCESSES = "spark-processes"
+"""The group of tests that start a Spark of their own; they run beside those that share one."""
 
 
 class Topics:

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
+from tests.spark.kit import OWN_PROCESSES, QUICK_JAVA
 
 from tidelog.testing import Broker
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.xdist_group(OWN_PROCESSES), pytest.mark.timeout(300)]
 
 _CLIENT = """
 import sys, tempfile
@@ -47,7 +48,8 @@ def test_a_connect_client_reads_topics(tidelog_broker: Broker, tmp_path: Path) -
         text=True,
         timeout=240,
         check=False,
-        env={**os.environ, "PYSPARK_PYTHON": sys.executable},  # the server's workers are the ones who import us
+        # The server's workers are the ones who import us.
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable, "JDK_JAVA_OPTIONS": QUICK_JAVA},
     )
     assert done.returncode == 0, done.stdout + done.stderr[-4000:]
     assert "ok" in done.stdout.split()

@@ -8,10 +8,10 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.spark.kit import Topics
+from tests.spark.kit import OWN_PROCESSES, QUICK_JAVA, Topics
 from tests.spark.sink_kit import committed
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.xdist_group(OWN_PROCESSES), pytest.mark.timeout(400)]
 
 
 @pytest.fixture
@@ -22,6 +22,7 @@ def environment(topics: Topics, tmp_path: Path) -> dict[str, str]:
         "TIDELOG_BOOTSTRAP": topics.bootstrap,
         "XDG_STATE_HOME": str(tmp_path / "state"),
         "COLUMNS": "120",
+        "JDK_JAVA_OPTIONS": QUICK_JAVA,
     }
 
 

@@ -12,11 +12,11 @@ from pathlib import Path
 import duckdb
 import pyspark
 import pytest
-from tests.spark.kit import Topics
+from tests.spark.kit import OWN_PROCESSES, QUICK_JAVA, Topics
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(500), pytest.mark.slow]
+pytestmark = [pytest.mark.xdist_group(OWN_PROCESSES), pytest.mark.timeout(500), pytest.mark.slow]
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
-SMALL = {"SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+SMALL = {"SPARK_DAEMON_MEMORY": "256m", "JDK_JAVA_OPTIONS": QUICK_JAVA}
 
 
 def free_port() -> int:
@@ -66,7 +66,7 @@ def test_the_archive_runs_on_a_standalone_cluster(master: str, topics: Topics, t
         "--batch-records", "2000", "-b", topics.bootstrap, "--conf", "spark.driver.host=127.0.0.1",
         "--conf", "spark.executor.memory=512m",
     ]  # fmt: skip
-    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
+    environment = {**os.environ, **SMALL, "XDG_STATE_HOME": str(tmp_path / "state")}
     done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     assert "4,000 rows in 2 batches" in done.stdout
