@@ -10,6 +10,7 @@ from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
 from tidelog.spark.batch import TidelogBatchReader
+from tidelog.spark.home import find_home
 from tidelog.spark.options import parse_options
 from tidelog.spark.schema import full_schema
 from tidelog.spark.source import TidelogDataSource
@@ -20,6 +21,12 @@ QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Options of a JVM that lives for seconds: it would not live to see code that is compiled with more care."""
 OWN_PROCESSES = "spark-processes"
 """The group of tests that start a Spark of their own; they run beside those that share one."""
+
+
+def quick_spark() -> dict[str, str]:
+    """The environment of a Spark that lives for seconds, and that `tidelog.spark.session` does not start."""
+    home = find_home()
+    return {"JDK_JAVA_OPTIONS": QUICK_JAVA, **({"SPARK_HOME": str(home)} if home else {})}
 
 
 class Topics:

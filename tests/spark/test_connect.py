@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
-from tests.spark.kit import OWN_PROCESSES, QUICK_JAVA
+from tests.spark.kit import OWN_PROCESSES, quick_spark
 
 from tidelog.testing import Broker
 
@@ -49,7 +49,7 @@ def test_a_connect_client_reads_topics(tidelog_broker: Broker, tmp_path: Path) -
         timeout=240,
         check=False,
         # The server's workers are the ones who import us.
-        env={**os.environ, "PYSPARK_PYTHON": sys.executable, "JDK_JAVA_OPTIONS": QUICK_JAVA},
+        env={**os.environ, **quick_spark(), "PYSPARK_PYTHON": sys.executable},
     )
     assert done.returncode == 0, done.stdout + done.stderr[-4000:]
     assert "ok" in done.stdout.split()

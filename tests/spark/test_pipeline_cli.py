@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.spark.kit import OWN_PROCESSES, QUICK_JAVA, Topics
@@ -33,21 +34,10 @@ def test_a_pipeline_is_watched_and_stopped(environment: dict[str, str], topics: 
 
     source, target = topics.make(1), topics.make(1)
     topics.fill(source, range(5))
-    command = [
-        sys.executable,
-        "-m",
-        "tidelog",
-        "pipeline",
-        "replay",
-        source,
-        "--to",
-        target,
-        "--name",
-        "copy",
-        "-o",
-        "json",
-    ]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=tmp_path, env=environment) as running:
+    command = [sys.executable, "-m", "tidelog", "pipeline", "replay", source, "--to", target, "--name", "copy"]
+    command += ["-o", "json"]
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": (tmp_path / "errors").open("w")}
+    with subprocess.Popen(command, text=True, cwd=tmp_path, env=environment, **pipes) as running, pipes["stderr"]:
         assert running.stdout is not None
         told = json.loads(running.stdout.readline())
         assert (told["pipeline"], told["batch"], told["batch_rows"], told["rows"], told["lag"]) == ("copy", 0, 5, 5, 0)
@@ -62,6 +52,7 @@ def test_a_pipeline_is_watched_and_stopped(environment: dict[str, str], topics: 
         ended = json.loads(running.stdout.read())
         assert (ended["rows"], ended["stopped"]) == (5, True)
     assert running.returncode == 0
+    assert "pandas" not in (tmp_path / "errors").read_text()
     assert "state        stopped" in tidelog("pipeline", "status", "copy").stdout
     assert tidelog("pipeline", "stop", "copy").stdout == "copy does not run: stopped\n"
     deadline = time.monotonic() + 20

@@ -12,11 +12,10 @@ from pathlib import Path
 import duckdb
 import pyspark
 import pytest
-from tests.spark.kit import OWN_PROCESSES, QUICK_JAVA, Topics
+from tests.spark.kit import OWN_PROCESSES, Topics, quick_spark
 
 pytestmark = [pytest.mark.xdist_group(OWN_PROCESSES), pytest.mark.timeout(500), pytest.mark.slow]
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
-SMALL = {"SPARK_DAEMON_MEMORY": "256m", "JDK_JAVA_OPTIONS": QUICK_JAVA}
 
 
 def free_port() -> int:
@@ -29,7 +28,8 @@ def free_port() -> int:
 def master(tmp_path: Path) -> Iterator[str]:
     port = free_port()
     url = f"spark://127.0.0.1:{port}"
-    environment = {**os.environ, **SMALL, "SPARK_LOG_DIR": str(tmp_path), "SPARK_LOCAL_IP": "127.0.0.1"}
+    environment = {**os.environ, **quick_spark(), "SPARK_LOG_DIR": str(tmp_path), "SPARK_LOCAL_IP": "127.0.0.1"}
+    environment["SPARK_DAEMON_MEMORY"] = "256m"
     with ExitStack() as stack:
 
         def start(name: str, *arguments: str) -> None:
@@ -66,7 +66,7 @@ def test_the_archive_runs_on_a_standalone_cluster(master: str, topics: Topics, t
         "--batch-records", "2000", "-b", topics.bootstrap, "--conf", "spark.driver.host=127.0.0.1",
         "--conf", "spark.executor.memory=512m",
     ]  # fmt: skip
-    environment = {**os.environ, **SMALL, "XDG_STATE_HOME": str(tmp_path / "state")}
+    environment = {**os.environ, **quick_spark(), "XDG_STATE_HOME": str(tmp_path / "state")}
     done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     assert "4,000 rows in 2 batches" in done.stdout

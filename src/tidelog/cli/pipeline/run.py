@@ -3,6 +3,7 @@
 import os
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -182,6 +183,8 @@ def need_topics(
 def spark_session(name: str, master: str | None, conf: dict[str, str]) -> Any:
     from tidelog.spark import session
 
+    # Spark looks for pandas, which no pipeline needs, and says which it would like better.
+    warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     settings = spark_settings(master, conf)
     spark = session(f"tidelog {name}", master, **settings)
     spark.sparkContext.setLogLevel(settings["spark.log.level"])
