@@ -15,9 +15,12 @@ class BadFile(SimFile):
         self._bad = disk
 
     def read(self, position: int, length: int) -> bytes:
-        if self._bad.unreadable > 0:
-            self._bad.unreadable -= 1
-            raise OSError(errno.EIO, "read", self.path)
+        bad = self._bad
+        if bad.unreadable > 0:
+            if bad.readable <= 0:
+                bad.unreadable -= 1
+                raise OSError(errno.EIO, "read", self.path)
+            bad.readable -= 1
         return super().read(position, length)
 
 
@@ -25,7 +28,9 @@ class BadDisk(SimDisk):
     def __init__(self) -> None:
         super().__init__()
         self.unreadable = 0
-        """How many reads from now on fail."""
+        """How many reads fail,"""
+        self.readable = 0
+        """after so many that do not."""
         self.flips = 0
         """Bits that flipped, ever: what does not match its checksum on a disk without is damage that came from
         elsewhere."""

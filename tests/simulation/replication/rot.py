@@ -69,8 +69,9 @@ class Rot:
         return True
 
     def fail_reads(self, broker: Broker) -> None:
-        broker.disk.unreadable = self._dice.choice([1, 2, 5, 20])
-        self._world.say(f"-- the next {broker.disk.unreadable} reads of {broker.id} fail")
+        disk = broker.disk
+        disk.unreadable, disk.readable = self._dice.choice([1, 1, 5, 20]), self._dice.choice([0, 0, 2, 5, 8, 12])
+        self._world.say(f"-- {disk.unreadable} reads of {broker.id} fail after the next {disk.readable}")
 
     # -- an operator -----------------------------------------------------------------------------------------------
 
