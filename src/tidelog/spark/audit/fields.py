@@ -44,10 +44,11 @@ def number_of(field: str) -> Column:
     return text_of(field).try_cast("bigint")
 
 
-def millis_of(field: str) -> Column:
+def millis_of(text: Column) -> Column:
     """Milliseconds since 1970 of a time as people and programs write it: ISO 8601, or a number of seconds,
-    milliseconds, microseconds or nanoseconds, whichever makes it a time of these centuries."""
-    text = F.trim(text_of(field))
+    milliseconds, microseconds or nanoseconds, whichever makes it a time of these centuries. `text` should be a column
+    that is there: it is looked at many times."""
+    text = F.trim(text)
     number = F.when(text.rlike(_NUMBER), text.try_cast("double"))
     size = F.abs(number)
     millis = (

@@ -39,13 +39,15 @@ def read(spark: SparkSession, scope: Scope) -> DataFrame:
     schema = ", ".join(f"{name} {_TYPES[name]}" for name in names)
     options = {**scope.options(), "kafka.isolation.level": "read_committed"}
     rows = spark.read.format("tidelog").options(**options).schema(schema).load()
-    event_ms = millis_of(wanted.event_time) if wanted.event_time else F.unix_millis("timestamp")
-    found = rows.withColumn("event_ms", event_ms)
+    if wanted.event_time:
+        found = rows.withColumn("_time", text_of(wanted.event_time)).withColumn("event_ms", millis_of(F.col("_time")))
+    else:
+        found = rows.withColumn("event_ms", F.unix_millis("timestamp"))
     measure = number_of(wanted.sequence) if wanted.sequence else F.col("event_ms")
     found = found.withColumn("measure", measure)
     if wanted.event_id is not None:
         found = found.withColumn("event_id", text_of(wanted.event_id))
-    return found.drop("value", "headers", "timestamp")
+    return found.drop("value", "headers", "timestamp", "_time")
 
 
 def stepped(rows: DataFrame) -> DataFrame:

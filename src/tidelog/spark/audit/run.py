@@ -3,19 +3,24 @@
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import Final
 
-from pyspark.sql import SparkSession
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
 
 from tidelog.spark.audit import keys, records, skeleton
 from tidelog.spark.audit.fields import check_field
 from tidelog.spark.audit.result import Check, Report, Verdict
 from tidelog.spark.audit.scope import Scope, Wanted, find_scope, log_starts
 
+KEPT_MAX: Final = 50_000_000
+"""Of so many records Spark keeps what the checks need, a few dozen bytes each, in memory and on its disks; of more,
+each check reads the topic again."""
 _OF_RECORDS = ("delivery", "duplicates", "order", "placement", "load", "lateness")
 
 
 def audit(spark: SparkSession, wanted: Wanted, on_step: Callable[[str], None] = lambda _: None) -> Report:
-    """Reads the topic's batches once and its records a few times; changes nothing."""
+    """Reads the topic's batches and its records once, those of a huge topic a few times; changes nothing."""
     for option, name in (
         ("--event-time", wanted.event_time),
         ("--sequence", wanted.sequence),
@@ -46,6 +51,17 @@ def audit(spark: SparkSession, wanted: Wanted, on_step: Callable[[str], None] = 
 
 def _records(spark: SparkSession, scope: Scope, report: Report, on_step: Callable[[str], None]) -> None:
     rows = records.read(spark, scope)
+    if report.records > KEPT_MAX:
+        _check_records(rows, scope, report, on_step)
+        return
+    rows = rows.persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        _check_records(rows, scope, report, on_step)
+    finally:
+        rows.unpersist()
+
+
+def _check_records(rows: DataFrame, scope: Scope, report: Report, on_step: Callable[[str], None]) -> None:
     on_step("lateness …")
     late = records.lateness(rows, scope.wanted.late_ms)
     report.lateness = late.buckets()
