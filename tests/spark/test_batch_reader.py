@@ -1,7 +1,10 @@
 """`spark.read` without Spark: what the batch reader plans and reads from a broker."""
 
 import json
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual, InputPartition, LessThan
@@ -12,6 +15,8 @@ from tidelog.client.fetcher import DataLost, TopicGone
 from tidelog.errors import UnknownTopicOrPartition
 from tidelog.spark.bounds import InvalidOption
 from tidelog.wire.messages.data import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -193,3 +198,17 @@ def test_only_part_of_a_read_is_taken(topics):
     assert next(batches).num_rows > 0
     batches.close()
     assert not [t for t in threading.enumerate() if t.name == "tidelog-fetch"]
+
+
+def test_a_worker_that_has_read_is_cheap_to_collect(topics, filled):
+    """Spark collects all garbage of a worker after every task: what was imported must not be walked over each time."""
+    script = """
+import gc, json, sys
+from tests.spark.kit import read_all
+assert len(read_all(json.loads(sys.argv[1]))) == 30
+print(len(gc.get_objects()), gc.get_freeze_count())
+"""
+    options = json.dumps(topics.options(filled))
+    done = subprocess.run([sys.executable, "-c", script, options], capture_output=True, text=True, check=True, cwd=ROOT)
+    walked, kept = map(int, done.stdout.split())
+    assert walked < kept / 10, done.stdout

@@ -9,6 +9,7 @@ from tidelog.client.fetcher import DataLost, FetchRange, PartitionFetcher
 from tidelog.spark.options import SourceOptions
 from tidelog.spark.resolve import open_cluster
 from tidelog.spark.slices import ReadTask, Slice
+from tidelog.spark.workers import keep_modules
 
 if TYPE_CHECKING:
     from tidelog.spark.values import ValueDecoder
@@ -58,6 +59,7 @@ def _read_slice(cluster: Cluster, options: SourceOptions, wanted: Slice, columns
     )
     for fetched in fetcher:
         yield from builder.read(fetched, fetched.first, wanted.end)
+    keep_modules("source")  # now, when all of them have been used: some load the rest of theirs by then
 
 
 def on_loss(options: SourceOptions, loss: DataLost) -> None:

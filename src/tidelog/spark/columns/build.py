@@ -29,6 +29,7 @@ ROWS_MAX: Final = 1 << 17
 """Rows of one Arrow batch: enough that its fixed cost does not show, few enough that Spark's copy of it stays small."""
 
 CONSTANT_ROWS: Final = 1 << 15
+NOTES_KEPT: Final = 1 << 17
 _TIME_SPAN: Final = 1 << 62  # as in wire.records: base and delta each stay below, so their sum is an i64
 _MICROS: Final = 1000
 _NO_BYTES: Final = np.empty(0, np.uint8)
@@ -45,6 +46,7 @@ class ColumnBuilder:
         self._topic, self._partition, self._read_committed = topic, partition, read_committed
         self.schema = pa.schema([(name, TYPES[name]) for name in columns])
         self._constants: dict[tuple[str, str | int], Any] = {}
+        self._notes = np.empty((0, kernel.NOTES_WIDTH), np.int64)  # kept: fresh memory costs more than the walk
 
     def read(self, fetched: Fetched, first: int, until: int) -> Iterator[Any]:
         """Records with offsets in [first, until) as `pyarrow.RecordBatch`es of at most ROWS_MAX rows."""
@@ -61,7 +63,7 @@ class ColumnBuilder:
 
     def _portion(self, portion: Portion, first: int, until: int) -> Iterator[Any]:
         data = np.frombuffer(memoryview(portion.data).toreadonly(), np.uint8)
-        notes = np.empty((sum(header.records_count for header in portion.headers), kernel.NOTES_WIDTH), np.int64)
+        notes = self._room_for(sum(header.records_count for header in portion.headers))
         rows, broken = kernel.walk(data, _table(portion), first, until, notes)
         if broken >= 0:
             self._explain(portion, broken)
@@ -76,6 +78,13 @@ class ColumnBuilder:
                 yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
             else:  # a schema without columns is legal: only the number of rows counts
                 yield pa.RecordBatch.from_struct_array(pa.array([{}] * count, pa.struct([])))
+
+    def _room_for(self, records: int) -> Any:
+        if records > NOTES_KEPT:  # a batch of the log may hold millions of empty records
+            return np.empty((records, kernel.NOTES_WIDTH), np.int64)
+        if len(self._notes) < records:
+            self._notes = np.empty((records, kernel.NOTES_WIDTH), np.int64)
+        return self._notes[:records]
 
     def _array(self, name: str, data: Any, notes: Any, rows: int, portion: Portion) -> Any:
         match name:
@@ -164,19 +173,25 @@ def _repeated(value: str | int, rows: int) -> Any:
     return pa.Array.from_buffers(pa.string(), rows, [None, pa.py_buffer(ends), pa.py_buffer(text * rows)])
 
 
+def _room(count: int, kind: Any) -> Any:
+    """To be filled for Arrow, from its own pool: that hands out the same memory again, where numpy's is fresh and costs
+    ten times as much to fill."""
+    return np.frombuffer(pa.allocate_buffer(count * np.dtype(kind).itemsize), kind)
+
+
 def _plain(numbers: Any, kind: Any) -> Any:
     return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(numbers)])
 
 
 def _numbers(notes: Any, rows: int, which: int, factor: int, kind: Any) -> Any:
-    into = np.empty(rows, np.int64)
+    into = _room(rows, np.int64)
     kernel.column(notes, rows, which, factor, into)
     return _plain(into, kind)
 
 
 def _parts(data: Any, notes: Any, rows: int, place: int, kind: Any) -> Any:
     total, nulls = kernel.measure(notes, rows, place + 1)
-    ends, into = np.empty(rows + 1, np.int32), np.empty(total, np.uint8)
+    ends, into = _room(rows + 1, np.int32), _room(total, np.uint8)
     valid = np.empty(rows, np.uint8) if nulls else _NO_BYTES
     if not kernel.gather(data, notes, rows, place, ends, into, valid):
         raise CorruptMessage("what was noted of the records does not fit them")

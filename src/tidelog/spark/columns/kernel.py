@@ -73,39 +73,40 @@ def _skip_headers(data: Array, p: int, end: int, count: int) -> int:
 
 
 @inlined
-def _record(data: Array, p: int, size_end: int, batches: Array, b: int, notes: Array, row: int) -> int:
-    """Notes the record at `p` of batch `b`; where the next begins, or -1 if this is none."""
-    n, p = _varint(data, p, size_end)
-    if p < 0 or n & 1 or n >> 1 > size_end - p:
+def _record(data: Array, p: int, stop: int, batch: tuple[int, int, int, int, int], notes: Array, row: int) -> int:
+    """Notes the record at `p`; where the next begins, or -1 if this is none.
+
+    What it needs of its batch comes by value, and the note is written at the end: in between nothing is stored that the
+    compiler would have to take for a change of what it reads. That halves the time.
+    """
+    base_offset, last_delta, base_time, append_time, has_append_time = batch
+    n, p = _varint(data, p, stop)
+    if p < 0 or n & 1 or n >> 1 > stop - p:
         return -1
     end = p + (n >> 1)
     p += 1  # attributes
     n, p = _varint(data, p, end)
     if p < 0:
         return -1
-    notes[row, TIME] = batches[b, APPEND_TIME]
-    if not batches[b, HAS_APPEND_TIME]:
-        notes[row, TIME] = batches[b, BASE_TIME] + ((n >> 1) ^ -(n & 1))
-    n, p = _varint(data, p, end)
-    if p < 0 or n & 1 or n >> 1 > batches[b, LAST_DELTA]:
+    time = append_time if has_append_time else base_time + ((n >> 1) ^ -(n & 1))
+    delta, p = _varint(data, p, end)
+    if p < 0 or delta & 1 or delta >> 1 > last_delta:
         return -1
-    notes[row, OFFSET] = batches[b, BASE_OFFSET] + (n >> 1)
-    for place in (KEY_AT, VALUE_AT):
-        n, p = _varint(data, p, end)
-        if p < 0:
-            return -1
-        length = -1 if n & 1 else n >> 1
-        if length > end - p:
-            return -1
-        notes[row, place] = p
-        notes[row, place + 1] = length
-        if length > 0:
-            p += length
-    n, p = _varint(data, p, end)
+    n, key_at = _varint(data, p, end)
+    key_length = -1 if n & 1 else n >> 1
+    if key_at < 0 or key_length > end - key_at:
+        return -1
+    n, value_at = _varint(data, key_at + max(key_length, 0), end)
+    value_length = -1 if n & 1 else n >> 1
+    if value_at < 0 or value_length > end - value_at:
+        return -1
+    n, p = _varint(data, value_at + max(value_length, 0), end)
     if p < 0 or n & 1 or n >> 1 > end - p:
         return -1
-    notes[row, HEADERS_AT] = p
-    notes[row, HEADERS_COUNT] = n >> 1
+    notes[row, OFFSET], notes[row, TIME] = base_offset + (delta >> 1), time
+    notes[row, KEY_AT], notes[row, KEY_LENGTH] = key_at, key_length
+    notes[row, VALUE_AT], notes[row, VALUE_LENGTH] = value_at, value_length
+    notes[row, HEADERS_AT], notes[row, HEADERS_COUNT] = p, n >> 1
     if n:
         p = _skip_headers(data, p, end, n >> 1)
     return end if p == end else -1
@@ -120,10 +121,17 @@ def walk(data: Array, batches: Array, first: int, until: int, notes: Array) -> t
         end = p + batches[b, SIZE]
         if p < 0 or batches[b, SIZE] < 0 or end > len(data):
             return rows, b
+        batch = (
+            batches[b, BASE_OFFSET],
+            batches[b, LAST_DELTA],
+            batches[b, BASE_TIME],
+            batches[b, APPEND_TIME],
+            batches[b, HAS_APPEND_TIME],
+        )
         for _ in range(batches[b, COUNT]):
             if rows >= len(notes):
                 return rows, b
-            p = _record(data, p, end, batches, b, notes, rows)
+            p = _record(data, p, end, batch, notes, rows)
             if p < 0:
                 return rows, b
             if first <= notes[rows, OFFSET] < until:

@@ -21,6 +21,7 @@ from tidelog.spark.sink.ledger import Ledger, Prepared, Run, identity
 from tidelog.spark.sink.options import SinkOptions
 from tidelog.spark.sink.schema import check_schema
 from tidelog.spark.sink.transactions import Fenced, Identity, Transactions
+from tidelog.spark.workers import keep_modules
 from tidelog.wire.messages.data import InitProducerIdRequest
 
 QUERY_ID: Final = "sql.streaming.queryId"
@@ -204,6 +205,7 @@ def write_rows(
         producer.flush()
     finally:
         producer.close()
+    keep_modules("sink")
     return count
 
 
