@@ -17,6 +17,7 @@ from tidelog.storage.disk import Buffer, storage_errors
 from tidelog.storage.durable_log import DurableLog
 from tidelog.storage.epochs import LeaderEpochs
 from tidelog.storage.flush import Flush
+from tidelog.storage.index import MAX_RELATIVE_OFFSET
 from tidelog.storage.naming import LEADER_EPOCHS
 from tidelog.storage.open_transactions import Verification
 from tidelog.storage.producer_state import ProducerStates
@@ -193,9 +194,12 @@ class Log(DurableLog):
             )
         try:
             if segment.needs_roll(size, last, timestamp, now_ms, config):
-                segment = self._roll(base, now_ms)
+                # Where the last ends, whatever a leader compacted then: a recovery takes a gap here for a lost end.
+                near = last - self.end_offset <= MAX_RELATIVE_OFFSET
+                segment = self._roll(self.end_offset if near else base, now_ms)
             if leader_epoch != self.epochs.latest:
-                self._assign_epoch(leader_epoch, base)
+                # Not at `base`: what a leader compacted before it is of an unknown epoch, and not of the last one here.
+                self._assign_epoch(leader_epoch, self.end_offset)
             if aborted is not None:
                 self._chain.append_aborted(aborted)
             segment.append(batch, base, last, timestamp)

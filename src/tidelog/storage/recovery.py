@@ -297,7 +297,7 @@ class Recovery:
                 transactions.note(aborted)
             segment.note(header.base_offset, header.last_offset, header.max_timestamp, position, size)
             self._last_epoch = header.partition_leader_epoch
-            self.epochs.assign(self._last_epoch, header.base_offset)
+            self.epochs.assign(self._last_epoch, expected_offset)
             self.report.bytes_scanned += size
             position += size
             expected_offset = header.last_offset + 1
@@ -371,9 +371,11 @@ class Recovery:
         path = f"{self.directory}/{LEADER_EPOCHS}"
         if self.checkpoint is None and any(segment.size for segment in self.segments):
             self.epochs = LeaderEpochs()
+            after = self.segments[0].base_offset
             for segment in self.segments:
                 for _, header in segment.headers():
-                    self.epochs.assign(header.partition_leader_epoch, header.base_offset)
+                    self.epochs.assign(header.partition_leader_epoch, after)
+                    after = header.last_offset + 1
             self.report.rebuilt.append(path)
         elif self.checkpoint is None and LEADER_EPOCHS in self.names:
             self.epochs.dirty = True  # unreadable, and no batch to learn from: an empty one is the truth

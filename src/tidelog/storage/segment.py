@@ -307,6 +307,8 @@ class Segment:
     @property
     def first_timestamp(self) -> int:
         """Of the first batch: from there the age of an active segment counts."""
+        if self.size == 0:
+            return NO_TIMESTAMP
         if self._first_timestamp == _UNKNOWN:
             self._first_timestamp = read_header(self.file.read(0, HEADER_SIZE)).max_timestamp
         return self._first_timestamp

@@ -8,5 +8,6 @@ python -m tests.simulation.replication --seeds 2000   many, with progress
     --partitions 3 --groups                           with members of a group that commit offsets
     --clocks                                          and brokers whose wall clocks jump by days
     --rot                                             and disks on which bits flip and reads fail
+    --compaction                                      and brokers that keep only the last record of each key
 python -m tests.simulation.replication.mutations      plant each bug of a list and show it caught
 """

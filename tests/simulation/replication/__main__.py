@@ -67,6 +67,7 @@ def main() -> int:
     parser.add_argument("--groups", action="store_true", help="with members of a group that commit offsets")
     parser.add_argument("--clocks", action="store_true", help="the wall clocks of brokers jump by days")
     parser.add_argument("--rot", action="store_true", help="bits flip on disks, and reads fail")
+    parser.add_argument("--compaction", action="store_true", help="brokers keep only the last record of each key")
     options = parser.parse_args()
     logs.show(logging.CRITICAL)  # coordinators warn of what the storm does to them
     how = {
@@ -76,6 +77,7 @@ def main() -> int:
         "groups": options.groups,
         "clocks": options.clocks,
         "rot": options.rot,
+        "compaction": options.compaction,
     }
     if options.seed is not None:
         run_one(options.seed, how)

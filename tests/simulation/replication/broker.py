@@ -5,6 +5,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from tests.simulation.replication.compacting import Compacting
 from tests.simulation.replication.disk import BadDisk
 from tests.simulation.replication.rooms import Rooms
 from tests.simulation.replication.seat import Seat
@@ -42,6 +43,7 @@ class Broker:
         self.broker_epoch: int | None = None
         self.image: MetadataImage | None = None
         self.rooms: Rooms | None = None
+        self.compacting: Compacting | None = None
         self.seats = [Seat(self, number) for number in range(len(world.checks))]
 
     def say(self, text: str) -> None:
@@ -75,6 +77,7 @@ class Broker:
         )
         self.directory_id = self.directory.directory_id
         self.rooms = Rooms(self) if len(self.seats) > len(self.world.data) else None
+        self.compacting = Compacting(self, self.directory) if self.config.compacted else None
         self.say("starts")
         self.world.timer(self, self.dice.randint(1, TICK_MS), self.tick)
 

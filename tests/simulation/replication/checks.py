@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from tests.simulation.replication.looking import Found, look
+from tests.simulation.replication.looking import NOTHING, Found, look
 
 from tidelog.cluster.image import NO_LEADER, MetadataImage, PartitionImage
 from tidelog.ids import TopicPartition
@@ -27,13 +27,18 @@ def partition_of(image: MetadataImage, place: TopicPartition) -> PartitionImage:
 class Checks:
     """Of one partition."""
 
-    def __init__(self, number: int, place: TopicPartition) -> None:
+    def __init__(self, number: int, place: TopicPartition, *, compacted: bool = False) -> None:
+        self.compacted = compacted
+        """So that of every key only the last record has to be there, which may be a tombstone: none is old enough to
+        be dropped."""
         self.number = number
         self.place = place
         self.brokers: dict[int, Seat] = {}
         self.image: MetadataImage | None = None
         self.truth: dict[int, bytes] = {}
         """What any reader could have seen at an offset: for ever, and for every other reader."""
+        self.keys: dict[int, bytes] = {}
+        """Of what is known to be at an offset."""
         self.leaders: dict[int, int] = {}
         """Leader epoch to who led it, as the controller decided."""
         self.newest: Seat | None = None
@@ -94,9 +99,17 @@ class Checks:
         require(log.start_offset <= self.deleted_below, f"{who} with nothing before {log.start_offset}")
         found = self._look(broker)
         held = dict(found.values)
+        gone = self._compacted_away(held) | found.damaged
         for offset, value in self.truth.items():
-            if offset >= log.start_offset and offset not in found.damaged:
+            if offset >= log.start_offset and offset not in gone:
                 require(held.get(offset) == value, f"{who}, but at {offset} has {held.get(offset)!r}, not {value!r}")
+
+    def _compacted_away(self, held: dict[int, bytes]) -> set[int]:
+        """What is not there, and need not be: of its key something later is known."""
+        if not self.compacted:
+            return set()
+        last = {self.keys[offset]: offset for offset in sorted(self.truth)}
+        return {offset for offset in self.truth if offset not in held and last[self.keys[offset]] > offset}
 
     def _look(self, broker: "Seat", low: int | None = None, high: int | None = None) -> Found:
         """Damage stays where it happened."""
@@ -126,12 +139,17 @@ class Checks:
         who = f"{broker.id} (epoch {replica.leader_epoch})"
         end = max(log.start_offset, log.flushed_offset) if log.config.flush_on_ack else log.end_offset
         require(high <= end, f"{who} shows {high}, but is safe only up to {end}")
-        values, damaged = self._look(broker, low, high) if low < high else Found([], set())
+        found = self._look(broker, low, high) if low < high else NOTHING
+        values = found.values
         # A log may begin inside a batch, and its watermark then be there: a batch is shown as a whole or not at all.
-        broker.checked = low + len(values) + len(damaged)
-        shown = sorted([offset for offset, _ in values] + list(damaged))
+        broker.checked = max(
+            (offset + 1 for offset in (*found.damaged, *(offset for offset, _ in values))), default=low
+        )
+        away = {offset for offset in self._compacted_away(dict(values)) if low <= offset < broker.checked}
+        shown = sorted({offset for offset, _ in values} | found.damaged | away)
         require(shown == list(range(low, broker.checked)), f"{who} has a hole in {low}..{high}: {shown}")
         for offset, value in values:
+            self.keys.setdefault(offset, found.keys[offset])
             known = self.truth.setdefault(offset, value)
             require(known == value, f"{who} shows {value!r} at {offset}, where {known!r} was seen")
         if replica.is_leader:
@@ -165,10 +183,11 @@ class Checks:
             who = f"{leader.id} shows {high} in epoch {epoch}, but {member.id}"
             require(reached >= high, f"{who} is safe only up to {reached}")
             expected = [each for each in values if each[0] >= log.start_offset]
-            found = self._look(member, expected[0][0], high) if expected else Found([], set())
+            found = self._look(member, expected[0][0], high) if expected else NOTHING
             held = dict(found.values)
+            gone = self._compacted_away(held) | found.damaged
             for offset, value in expected:
-                if offset not in found.damaged:
+                if offset not in gone:
                     require(held.get(offset) == value, f"{who} has {held.get(offset)!r} at {offset}, not {value!r}")
 
     def believed(self, leader: "Seat") -> None:
@@ -237,4 +256,4 @@ class Checks:
         for node in partition.replicas:
             self._has_everything(self.brokers[node], "has converged")
         logs = [look(self.brokers[node], self.deleted_below) for node in partition.replicas]
-        require(all(log == logs[0] for log in logs), "the logs differ")
+        require(self.compacted or all(log == logs[0] for log in logs), "the logs differ")

@@ -15,6 +15,11 @@ class Found(NamedTuple):
     values: list[tuple[int, bytes]]
     damaged: set[int]
     """Offsets at which there is something that no reader takes."""
+    keys: dict[int, bytes]
+    """By offset."""
+
+
+NOTHING = Found([], set(), {})
 
 
 def look(seat: "Seat", low: int | None = None, high: int | None = None) -> Found:
@@ -26,15 +31,18 @@ def look(seat: "Seat", low: int | None = None, high: int | None = None) -> Found
     batches = _batches(log, start, end) if disk.flips else read_batches(log, start, end)
     values: list[tuple[int, bytes]] = []
     damaged: set[int] = set()
+    keys: dict[int, bytes] = {}
     for slot, (header, batch) in enumerate(batches):
         if crc_of(batch) == header.crc:
-            found = [(each.offset, bytes(each.value or b"")) for each in iter_records(batch) if each.offset >= start]
-            values += found
+            for each in iter_records(batch):
+                if each.offset >= start:
+                    values.append((each.offset, bytes(each.value or b"")))
+                    keys[each.offset] = bytes(each.key or b"")
         else:
             following = batches[slot + 1][0].base_offset if slot + 1 < len(batches) else end
             damaged.update(range(max(start, header.base_offset), following))
     disk.unreadable = failing
-    return Found(values, damaged)
+    return Found(values, damaged, keys)
 
 
 def _batches(log: Log, start: int, end: int) -> list[tuple[BatchHeader, memoryview]]:

@@ -96,6 +96,11 @@ class Loop:
     def call_soon(self, action: Callable[..., object], *arguments: Any) -> Handle:
         return self.call_later(0, action, *arguments)
 
+    def run_in_executor(self, executor: None, action: Callable[..., Any], *arguments: Any) -> Answered:
+        answer = Answered()
+        self.call_soon(lambda: answer.set(action(*arguments)))
+        return answer
+
     def create_task(self, coroutine: Coroutine[Any, None, None]) -> Task:
         return Task(self, coroutine)
 

@@ -68,10 +68,12 @@ class Rot:
                 return False
         return True
 
-    def fail_reads(self, broker: Broker) -> None:
+    def fail_reads(self, broker: Broker) -> bool:
+        """Whether that is to be while it starts."""
         disk = broker.disk
         disk.unreadable, disk.readable = self._dice.choice([1, 1, 5, 20]), self._dice.choice([0, 0, 2, 5, 8, 12])
         self._world.say(f"-- {disk.unreadable} reads of {broker.id} fail after the next {disk.readable}")
+        return self._dice.random() < 0.5
 
     # -- an operator -----------------------------------------------------------------------------------------------
 

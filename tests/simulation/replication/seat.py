@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from random import Random
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from batches import NOW, batch
 from tests.simulation.replication.checks import Checks, partition_of
@@ -132,6 +132,8 @@ class Seat(Following):
         self._fail_waiting(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if self.broker.rooms is not None and self.replica is not None:
             self.broker.rooms.let_go(self.replica)
+        if self.broker.compacting is not None and self.replica is not None:
+            self.broker.compacting.forget(self.replica)
         self.forget()
         self.claimed = 0
         self.directory.delete_log(self.place)()
@@ -235,7 +237,8 @@ class Seat(Following):
         producer: tuple[int, int, int] | None = None,
     ) -> None:
         """`producer`: its id, epoch and first sequence number."""
-        self.append(batch(*values, producer=producer), values, acks, answer)
+        # An empty value is a tombstone's.
+        self.append(batch(*(cast(bytes, value or None) for value in values), producer=producer), values, acks, answer)
 
     def append(
         self,

@@ -39,11 +39,16 @@ class Storm:
         groups: bool = False,
         clocks: bool = False,
         rot: bool = False,
+        compaction: bool = False,
     ) -> None:
         """`retries`: with a client that sends each of its batches until it is acknowledged. `transactions`: with some
         that write in transactions. `groups`: with members of a group that commit offsets. `clocks`: the wall clocks of
-        brokers jump by days. `rot`: bits flip on disks, and reads fail."""
-        self.world = World(seed, log, partitions=partitions, transactions=transactions, groups=groups)
+        brokers jump by days. `rot`: bits flip on disks, and reads fail. `compaction`: brokers keep only the last
+        record of each key."""
+        self.world = World(
+            seed, log, partitions=partitions, transactions=transactions, groups=groups, compaction=compaction
+        )
+        self._compaction = compaction
         self.members = members_of(self.world, Random(seed)) if groups else []
         self.transactional = transactional_clients(self.world, Random(seed)) if transactions else []
         self.client = IdempotentClient(self.world, Random(seed)) if retries else None
@@ -119,6 +124,8 @@ class Storm:
         for _ in range(self.dice.randint(1, 3)):
             self._written += 1
             values.append(b"%d" % self._written + b"." * self.dice.choice([0, 0, 0, 30, 150]))
+            if self._compaction and self.dice.random() < 0.1:
+                values[-1] = b""
         seat = world.brokers[target].seats[number]
         world.send(CLIENT, target, lambda: seat.produce(values, acks, then))
 
@@ -293,14 +300,11 @@ class Storm:
         broker.disk.fail_on[operation] = code
 
     def _flip(self, broker: Broker) -> None:
-        assert self.rot is not None
-        if self.rot.flip(broker):
+        if self.rot is not None and self.rot.flip(broker):
             self.dice.choice([self._crash, self._crash, self._everybody, self._slow_disk])(broker)
 
     def _fail_reads(self, broker: Broker) -> None:
-        assert self.rot is not None
-        self.rot.fail_reads(broker)
-        if self.dice.random() < 0.5:
+        if self.rot is not None and self.rot.fail_reads(broker):
             self._crash(broker)
 
     def _replace_disk(self, broker: Broker) -> None:
@@ -311,7 +315,8 @@ class Storm:
         partitions = [controller.partition(checks.number) for checks in world.checks]
         if any(set(partition.isr) == {broker.id} for partition in partitions):
             return
-        if world.victim not in (None, broker):
+        moving = any(partition.adding or partition.removing for partition in partitions)
+        if world.victim not in (None, broker) or (self._compaction and moving):
             return
         if not controller.image.brokers[broker.id].fenced:
             others = [each for each in world.brokers.values() if each is not broker]

@@ -19,6 +19,7 @@ RETRIED = 50
 TRANSACTED = 50
 GROUPED = 25
 ROTTEN = 50
+COMPACTED = 50
 GROUP = 25
 
 KEPT = (8, 101, 125, 289, 375, 1119, 1699, 1734)
@@ -119,10 +120,24 @@ def test_worlds_of_disks_that_go_bad(first: int) -> None:
         survive(SystemRandom().randrange(1 << 40), partitions=2, rot=True, retries=True)
 
 
+@pytest.mark.parametrize("first", range(0, COMPACTED, GROUP))
+def test_worlds_of_compacted_topics(first: int) -> None:
+    for seed in range(first, first + GROUP):
+        survive(seed, compaction=True)
+    for _ in range(GROUP // 2):
+        survive(SystemRandom().randrange(1 << 40), partitions=2, compaction=True, retries=True)
+
+
 @pytest.mark.parametrize(
     "how",
-    [{}, {"partitions": 2, "transactions": True}, {"partitions": 3, "groups": True}, {"rot": True}],
-    ids=["plain", "transactions", "groups", "rot"],
+    [
+        {},
+        {"partitions": 2, "transactions": True},
+        {"partitions": 3, "groups": True},
+        {"rot": True},
+        {"compaction": True},
+    ],
+    ids=["plain", "transactions", "groups", "rot", "compaction"],
 )
 def test_a_world_is_the_same_each_time(how: dict[str, Any]) -> None:
     lines: list[list[str]] = [[], []]

@@ -20,6 +20,9 @@ from tests.simulation.replication.readers import Readers
 from tidelog.config import TopicConfig
 from tidelog.errors import ErrorCode, StorageOffline
 
+COMPACTED_BYTES = 700
+"""Of segments that are compacted: many, since the active one is not."""
+
 
 class Plan(NamedTuple):
     """What a seed decides before anything happens."""
@@ -58,6 +61,7 @@ class World:
         partitions: int = 1,
         transactions: bool = False,
         groups: bool = False,
+        compaction: bool = False,
     ) -> None:
         self.seed = seed
         self.dice = Random(seed)
@@ -66,7 +70,9 @@ class World:
         self.steps = 0
         self.network = Network(Random(self.dice.random()))
         found = places(partitions, transactions=transactions, groups=groups)
-        self.checks = [Checks(number, place) for number, place in enumerate(found)]
+        self.checks = [
+            Checks(number, place, compacted=compaction and number < partitions) for number, place in enumerate(found)
+        ]
         self.data = self.checks[:partitions]
         self.producer_ids = count(1_000)
         self.flips = 0
@@ -82,7 +88,9 @@ class World:
         config = TopicConfig(
             min_insync_replicas=self.plan.minimum,
             flush_on_ack=self.plan.flush_on_ack,
-            segment_bytes=self.plan.segment_bytes,
+            segment_bytes=min(self.plan.segment_bytes, COMPACTED_BYTES if compaction else 1 << 30),
+            cleanup_policy=frozenset({"compact" if compaction else "delete"}),
+            min_cleanable_dirty_ratio=0.0,
             index_interval_bytes=self.plan.index_interval,
             retention_ms=-1,
         )
