@@ -40,6 +40,8 @@ class Run:
         self._quick = quick
         self._calm = calm
         self._turnstile = Turnstile(lock)
+        if directory is not None:
+            Path(directory).mkdir(parents=True, exist_ok=True)
         self._directory = Path(tempfile.mkdtemp(prefix="bench-peers-", dir=directory))
         self._brokers: dict[str, Broker] = {}
         self._setting: object = None
