@@ -51,6 +51,10 @@ IMPORTANT = (
     "assignments-are-told-before-they-are-safe",
     "members-get-what-others-still-have",
     "damaged-replicas-lead",
+    "what-cannot-be-read-is-cut-off",
+    "tombstones-go-at-once",
+    "compaction-goes-up-to-the-end",
+    "gaps-between-segments",
 )
 """Those that show within a few worlds; `python -m tests.simulation.replication.mutations` plants them all."""
 
