@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tidelog.cli.cluster.commands import HERE
-from tidelog.cli.demo_broker import brokers_at
 from tidelog.cli.output import count
 from tidelog.cli.problems import Problem
 
@@ -40,6 +39,7 @@ def demo(
 
     Meanwhile, in another terminal: `tidelog cluster break 2 --how kill`. Nothing is lost, and the numbers still add up.
     """
+    from tidelog.cli.demo_broker import brokers_at
     from tidelog.demo.performance import TOPIC, Performance
     from tidelog.demo.screen import LineView, TerminalView
     from tidelog.demo.spark_child import is_installed

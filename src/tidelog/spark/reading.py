@@ -1,7 +1,7 @@
 """What runs in Spark's Python workers: a slice of a partition as Arrow batches."""
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tidelog.client.cluster import READ_COMMITTED, Cluster
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("tidelog.spark")
 
 
-def read_task(options: SourceOptions, task: ReadTask, columns: Sequence[str]) -> Iterator[Any]:
-    """Arrow batches with `columns` in that order."""
+def read_task(options: SourceOptions, task: ReadTask, columns: Mapping[str, bool]) -> Iterator[Any]:
+    """Arrow batches with `columns` in that order, each nullable or not: Spark compares that too."""
     decode = None
     if options.value_format != "raw":
         from tidelog.spark.values import ValueDecoder
@@ -31,14 +31,21 @@ def read_task(options: SourceOptions, task: ReadTask, columns: Sequence[str]) ->
     with open_cluster(options) as cluster:
         for wanted in task.slices:
             for batch in _read_slice(cluster, options, wanted, stored):
-                yield _decoded(batch, columns, decode)
+                yield _shaped(batch, columns, decode)
 
 
-def _decoded(batch: Any, columns: Sequence[str], decode: "ValueDecoder | None") -> Any:
-    if decode is None or "value" not in batch.schema.names:
+def _shaped(batch: Any, columns: Mapping[str, bool], decode: "ValueDecoder | None") -> Any:
+    """With what was made of the value, and as nullable as the query takes it."""
+    if decode is None and all(columns.values()):
         return batch
-    found = dict(zip(batch.schema.names, batch.columns, strict=True)) | decode.columns(batch.column("value"))
-    return batch.from_arrays([found[name] for name in columns], names=list(columns))
+    import pyarrow as pa  # here, not above: the planner has no use for it
+
+    found = dict(zip(batch.schema.names, batch.columns, strict=True))
+    if decode is not None and "value" in found:
+        found |= decode.columns(found["value"])
+    arrays = [found[name] for name in columns]
+    fields = [pa.field(name, array.type, columns[name]) for name, array in zip(columns, arrays, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
 
 def _read_slice(cluster: Cluster, options: SourceOptions, wanted: Slice, columns: Sequence[str]) -> Iterator[Any]:
