@@ -68,8 +68,14 @@ def plan(
         ranges = _at_least(ranges, min_partitions)
     if min_partitions is not None or max_records is not None or not record_bytes:
         return [ReadTask([r]) for r in ranges]
-    pieces = [piece for r in ranges for piece in _cut(r, -(-r.size * record_bytes.get(r.topic, 0) // TASK_BYTES_MAX))]
+    pieces = [piece for r in ranges for piece in _cut(r, _pieces(r.size * record_bytes.get(r.topic, 0)))]
     return _together(pieces, record_bytes)
+
+
+def _pieces(size: int) -> int:
+    """Cores come in even numbers: of an odd number of tasks the last one runs alone."""
+    count = -(-size // TASK_BYTES_MAX)
+    return count + count % 2 if count > 1 else count
 
 
 def _together(pieces: Sequence[Slice], record_bytes: Mapping[str, int]) -> list[ReadTask]:
