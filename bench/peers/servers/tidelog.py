@@ -8,12 +8,14 @@ from pathlib import Path
 
 from bench.peers.servers.broker import HOST, Broker, Node, free_ports
 from bench.peers.servers.kafka_protocol import wait_ready
+from bench.target import compile_package
 
 
 class Tidelog:
     side = "tidelog"
 
     def version(self) -> str:
+        compile_package()
         return f"Tidelog {version('tidelog')} ({_commit()}), Python {sys.version.split()[0]}"
 
     def prepare(self, directory: Path, *, nodes: int, quick: bool, settings: Mapping[str, str]) -> Broker:
