@@ -29,9 +29,7 @@ def measure(target: Target, _limits: Limits) -> list[Result]:
         assert topic is not None
         results.append(_through_librdkafka(target, topic, partitions))
         target.delete_topic(topic)
-    if (
-        target.ours
-    ):  # Apache Kafka sends the bare client away while it ends the last transaction (CONCURRENT_TRANSACTIONS)
+    if target.ours:  # Apache Kafka sends the bare client away while it still ends the transaction before
         topic = target.make_topic("transactions")
         assert topic is not None
         results.append(_bare(target, topic))
