@@ -1,7 +1,6 @@
 """`python -m bench [--quick] [--only latency] [--bootstrap host:port [--pid N]]`; exit code 1: a target was missed."""
 
 import argparse
-import compileall
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +8,6 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-import tidelog
 from bench import (
     cluster,
     consume,
@@ -26,7 +24,7 @@ from bench import (
     transactions,
 )
 from bench.results import Limits, Result
-from bench.target import Target, free_port, start_broker
+from bench.target import Target, compile_package, free_port, start_broker
 
 Measure = Callable[[Target, Limits], list[Result]]
 MEASUREMENTS: dict[str, Measure] = {
@@ -55,8 +53,7 @@ def main() -> int:
     options = parser.parse_args()
     chosen = {name: run for name, run in MEASUREMENTS.items() if not options.only or name in options.only}
 
-    # As `pip install` does: start-up is measured on compiled modules, also where Python is told not to write them.
-    compileall.compile_dir(Path(tidelog.__file__).parent, quiet=1)
+    compile_package()
     console = Console()
     if not console.is_terminal:
         console = Console(width=180)  # into a file or a pipe: one line per figure

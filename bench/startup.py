@@ -5,13 +5,12 @@ import tempfile
 from pathlib import Path
 
 from bench.results import Limits, Result
-from bench.target import Target, compile_package, free_port, start_broker
+from bench.target import Target, free_port, start_broker
 
 
 def measure(target: Target, _limits: Limits) -> list[Result]:
     if not target.ours:
         return []
-    compile_package()
     empty = min(_start(partitions=0, target=target) for _ in range(3))
     full = _start(partitions=1000, target=target)
     return [

@@ -94,7 +94,7 @@ _API_VERSIONS = bytes.fromhex("0000000a 0012 0000 00000001 ffff".replace(" ", ""
 
 
 def compile_package() -> None:
-    """As an installation does. A start from sources alone would measure Python's compiler."""
+    """As `pip install` does: start-up is measured on compiled modules, also where Python is told not to write them."""
     compileall.compile_dir(str(Path(tidelog.__file__).parent), quiet=2)
 
 
