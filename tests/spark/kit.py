@@ -56,7 +56,7 @@ class Topics:
     def fill(self, topic: str, values: Iterable[Any], partition: int = 0, **more: Any) -> None:
         refused: list[Any] = []
         for value in values:
-            data = value if isinstance(value, bytes) else str(value).encode()
+            data = value if value is None or isinstance(value, bytes) else str(value).encode()
             self._producer.produce(
                 topic, data, partition=partition, on_delivery=lambda error, _: error and refused.append(error), **more
             )

@@ -51,6 +51,41 @@ def test_a_batch_read_is_what_sparks_kafka_source_gives(spark, topics, filled):
     assert [(h["key"], bytes(h["value"])) for h in row["headers"]] == [("source", b"test")]
 
 
+def test_nothing_and_empty_stay_apart_however_spark_looks(spark, topics):
+    """Arrow is told not to look again for nulls that Spark has asked for: nobody may come to a value without asking."""
+    told = spark._jvm.java.lang.System.getProperty
+    assert told("arrow.enable_null_check_for_get") == "false"
+    assert told("arrow.enable_unsafe_memory_access") == "true"
+
+    pairs = [(None, None), (None, b""), (b"", None), (b"", b""), (b"k", b"v")] * 20
+    topic = topics.make()
+    for key, value in pairs:
+        topics.fill(topic, [value], key=key)
+    frame = batch(spark, topics, topic).load()
+    assert [field.nullable for field in frame.schema.fields] == [True, True, False, False, False, False, False]
+    ordered = frame.orderBy("offset")
+
+    def bare(rows: list[Any]) -> list[tuple[bytes | None, bytes | None]]:
+        return [(None if a is None else bytes(a), None if b is None else bytes(b)) for a, b, *_ in rows]
+
+    assert bare(frame.collect()) == bare(ordered.collect()) == pairs
+    copied = frame.select("key", "value", "offset").mapInArrow(
+        lambda batches: batches, "key binary, value binary, offset long"
+    )
+    assert bare(copied.orderBy("offset").collect()) == pairs
+    assert frame.where("key IS NULL").count() == 40
+    assert frame.where("length(value) = 0").count() == 40
+    assert frame.where("key = value").count() == 20
+    assert {(row[0], row[1]) for row in frame.groupBy("key").count().selectExpr("hex(key)", "count").collect()} == {
+        (None, 40),
+        ("", 40),
+        ("6B", 20),
+    }
+    assert frame.selectExpr("count(value)", "count(offset)", "count(DISTINCT value)").collect()[0][:] == (60, 100, 2)
+    decoded = batch(spark, topics, topic, **{"value.format": "string"}).load().orderBy("offset").collect()
+    assert [row["value"] for row in decoded] == [None if value is None else value.decode() for _, value in pairs]
+
+
 def test_workers_import_what_is_compiled(spark):
     """From Spark's zip every Python process would compile PySpark again."""
 

@@ -35,8 +35,8 @@ _LOCAL: Final = {
     "spark.driver.host": "127.0.0.1",
     "spark.ui.showConsoleProgress": "false",
     # Spark asks for every value whether it is null before it reads it, and every batch was made by pyarrow: Arrow need
-    # not check both again per value. A fifth of what a row costs the JVM.
-    _JAVA: ("-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"),
+    # not check both again per value.
+    _JAVA: "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false",
 }
 
 
@@ -64,6 +64,8 @@ def session(app_name: str, master: str | None = None, **conf: Any) -> SparkSessi
         builder = builder.master(chosen)
     is_local = chosen is not None and chosen.startswith("local")
     settings = SETTINGS | (_LOCAL if is_local else {}) | given
+    if is_local and _JAVA in given:
+        settings[_JAVA] = f"{_LOCAL[_JAVA]} {given[_JAVA]}"  # the user's come last, and win
     for name, value in settings.items():
         builder = builder.config(name, value)
     # Elsewhere executors have a home and a Python of their own.

@@ -24,6 +24,7 @@ from tidelog.spark.bounds import InvalidOption
 from tidelog.spark.pipelines.commits import FileCommits
 from tidelog.spark.pipelines.files import DAY, FORMATS, DataFile, DayFiles
 from tidelog.spark.sink.writer import task_place
+from tidelog.spark.workers import keep_modules
 
 NAME: Final = "tidelog_archive"
 
@@ -89,6 +90,7 @@ class ArchiveWriter(DataSourceStreamArrowWriter):
             files.discard()
             raise
         schema = seen[0].serialize().to_pybytes() if seen else None
+        keep_modules("archive")
         return Archived(query_id, run_id, tuple(written), schema)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
