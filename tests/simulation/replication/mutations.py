@@ -1,6 +1,6 @@
 """Bugs to plant, one at a time. A checker counts only once it has caught the bug it is there for.
 
-python -m tests.simulation.replication.mutations [--seeds 400] [name ...]
+python -m tests.simulation.replication.mutations [--seeds 1000] [name ...]
 """
 
 import argparse
@@ -362,7 +362,7 @@ def main() -> int:
     logs.show(logging.CRITICAL)  # a broken coordinator would tell of it in every world
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="only these")
-    parser.add_argument("--seeds", type=int, default=400, help="how many worlds each may hide in")
+    parser.add_argument("--seeds", type=int, default=1000, help="how many worlds each may hide in")
     options = parser.parse_args()
     missed = 0
     for name in options.names or MUTATIONS:
