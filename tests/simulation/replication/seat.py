@@ -187,7 +187,7 @@ class Seat(Following):
         asked = self._asked
         assert asked is not None
         assert self.broker_epoch is not None
-        self._asked_ms = self.world.now
+        sent_ms = self._asked_ms = self.world.now
         broker_epoch = self.broker_epoch
 
         def answered(code: ErrorCode, answer: Any) -> None:
@@ -197,7 +197,8 @@ class Seat(Following):
             if code is ErrorCode.NONE and answer.leader_epoch == replica.leader_epoch and answer.leader == self.id:
                 self._assume(answer)
             elif code is ErrorCode.INELIGIBLE_REPLICA and asked[:2] == (replica.leader_epoch, replica.partition_epoch):
-                followers.asked = None  # decided: only one request is ever under way
+                if sent_ms == self._asked_ms:  # if it was sent again, that may still be granted
+                    followers.asked = None
 
         self.broker.call(
             f"in sync {self.number} {asked[:2]}",
