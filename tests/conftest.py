@@ -4,6 +4,9 @@ from typing import Any
 
 import pytest
 
+for _shared in ("cli_cases", "commit_epoch_cases", "group_cli_cases", "txn_cli_cases"):
+    pytest.register_assert_rewrite(f"tests.peers.{_shared}")  # no test files by their names, and yet full of asserts
+
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

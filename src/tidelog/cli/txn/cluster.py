@@ -5,6 +5,7 @@ confluent-kafka's admin client knows nothing of transactions: all of this is ask
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -97,11 +98,13 @@ class Transactions:
         found: list[Transaction] = []
         for node in self.nodes():
             listed: tuple[ListedTransactionState, ...] = self._ask(node, request).transaction_states
-            found += self._described(node, [each.transactional_id for each in listed])
+            names = [each.transactional_id for each in listed]
+            found += self._cluster.retry(partial(self._described, node, names))
         return sorted(found, key=lambda each: each.transactional_id)
 
     def one(self, transactional_id: str) -> Transaction | None:
-        found = self._described(self.coordinator(transactional_id), [transactional_id])
+        # Its coordinator may be another one by the time it is asked, or still be reading what it is to know.
+        found = self._cluster.retry(lambda: self._described(self.coordinator(transactional_id), [transactional_id]))
         return found[0] if found else None
 
     def _described(self, node: int, names: list[str]) -> list[Transaction]:
