@@ -11,10 +11,11 @@ and makes Arrow of raw Fetch answers (`columns`). An ordinary client of the prot
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tidelog.spark.frames import read_topics
     from tidelog.spark.source import TidelogDataSource
     from tidelog.spark.spark_session import session
 
-__all__ = ["TidelogDataSource", "session"]
+__all__ = ["TidelogDataSource", "read_topics", "session"]
 
 
 def __getattr__(name: str) -> Any:
@@ -23,6 +24,10 @@ def __getattr__(name: str) -> Any:
         from tidelog.spark.spark_session import session
 
         return session
+    if name == "read_topics":
+        from tidelog.spark.frames import read_topics
+
+        return read_topics
     if name == "TidelogDataSource":
         from tidelog.spark.source import TidelogDataSource
 

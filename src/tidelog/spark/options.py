@@ -48,6 +48,11 @@ _MS_PER: Final = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000
 _DURATION: Final = re.compile(r"\s*(\d+)\s*(ms|s|m|min|h|d)?\s*")
 
 
+def option_text(value: Any) -> str:
+    """As Spark writes it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
     bootstrap_servers: str

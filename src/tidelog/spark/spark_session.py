@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from tidelog.spark.home import lean_home
 from tidelog.spark.jvm import ensure_java
+from tidelog.spark.options import option_text
 from tidelog.spark.progress import GroupProgress
 
 MASTER: Final = "local[*]"
@@ -54,7 +55,7 @@ def session(app_name: str, master: str | None = None, **conf: Any) -> SparkSessi
     # Workers must have the packages that this process has.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    given = {name.replace("_", ".") if "." not in name else name: _text(value) for name, value in conf.items()}
+    given = {name.replace("_", ".") if "." not in name else name: option_text(value) for name, value in conf.items()}
     builder = SparkSession.Builder().appName(app_name)
     submitted = "PYSPARK_SUBMIT_ARGS" in os.environ or "SPARK_ENV_LOADED" in os.environ
     chosen = master or given.pop("spark.master", None) or os.environ.get("SPARK_MASTER")
@@ -77,7 +78,3 @@ def session(app_name: str, master: str | None = None, **conf: Any) -> SparkSessi
             spark.streams.addListener(GroupProgress())
             _LISTENED.add(spark)
     return spark
-
-
-def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

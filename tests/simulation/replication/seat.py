@@ -196,9 +196,12 @@ class Seat(Following):
                 return
             if code is ErrorCode.NONE and answer.leader_epoch == replica.leader_epoch and answer.leader == self.id:
                 self._assume(answer)
-            elif code is ErrorCode.INELIGIBLE_REPLICA and asked[:2] == (replica.leader_epoch, replica.partition_epoch):
-                if sent_ms == self._asked_ms:  # if it was sent again, that may still be granted
-                    followers.asked = None
+            elif (
+                code is ErrorCode.INELIGIBLE_REPLICA
+                and asked[:2] == (replica.leader_epoch, replica.partition_epoch)
+                and sent_ms == self._asked_ms  # if it was sent again, that may still be granted
+            ):
+                followers.asked = None
 
         self.broker.call(
             f"in sync {self.number} {asked[:2]}",
