@@ -19,12 +19,14 @@ def test_the_code_of_the_page_runs(spark, topics: Topics, tmp_path, capfd):
     topic = topics.make()
     topics.fill(topic, ['{"item": "tea", "price": 2.5}', "rotten"])
     code = "\n".join(re.findall(r"^```py\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE))
-    code = code.replace("localhost:9092", topics.bootstrap).replace('"orders")', f'"{topic}")')
+    code = code.replace("localhost:9092", topics.bootstrap)
+    code = re.sub(r'"orders"([)}])', rf'"{topic}"\1', code)
     for place in ("lake", "checkpoints"):
         code = code.replace(f'"{place}/', f'"{tmp_path}/{place}/')
     found: dict[str, object] = {}
     exec(code, found)
-    assert spark.read.parquet(str(tmp_path / "lake" / "orders")).count() == 2
+    for written in ("orders", "all-orders"):
+        assert spark.read.parquet(str(tmp_path / "lake" / written)).count() == 2
     shown = capfd.readouterr().out
     assert "tea" in shown
     assert "JSONDecodeError" in shown

@@ -29,7 +29,7 @@ class Broker:
         self.id = node_id
         self.config = config
         self.dice = dice
-        self.disk = BadDisk()
+        self.disk = BadDisk(journaled=world.is_journaled)
         self.up = False
         self.paused = False
         self.stopping = False

@@ -25,8 +25,8 @@ class BadFile(SimFile):
 
 
 class BadDisk(SimDisk):
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, *, journaled: bool) -> None:
+        super().__init__(journaled=journaled)
         self.unreadable = 0
         """How many reads fail,"""
         self.readable = 0

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from tests.simulation.replication.world import World
 
 ANSWER_MS = 120
+FATEFUL = 6
+"""One cut in so many."""
 
 
 class Answer(NamedTuple):
@@ -91,11 +93,13 @@ class Following:
             end = follower.part(replica, wish, *answer.parting)
             self.say(f"parts at {answer.parting}: ends at {end} now")
             self._checkpoint()
+            self._tempt_fate()
             self.fetch()
         elif answer.bounds is not None:
             follower.begin_anew(replica, wish, *answer.bounds, NOW)
             self.say(f"begins anew in {answer.bounds}: {replica.log.start_offset}..{replica.log.end_offset}")
             self._checkpoint()
+            self._tempt_fate()
             self.fetch()
         elif answer.error is ErrorCode.NONE:
             if len(answer.records) >= HEADER_SIZE:
@@ -109,6 +113,12 @@ class Following:
                 self.fetch()
             else:
                 self.world.timer(self.broker, self.dice.randint(5, 40), self._poll)
+
+    def _tempt_fate(self) -> None:
+        """The power goes more often just after a log was cut than by chance: that is when it has most to break."""
+        world = self.world
+        if world.is_stormy and world.victim is None and not world.controller.spared and world.now % FATEFUL == 0:
+            world.timer(self.broker, world.now // FATEFUL % 4, lambda: world.die(self.broker, "the power goes"))
 
     def _poll(self) -> None:
         if self._wished_ms is None:

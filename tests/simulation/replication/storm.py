@@ -56,7 +56,6 @@ class Storm:
         self.dice = self.world.dice
         self._clocks = clocks
         self._written = 0
-        self._storm = True
         self._idle = self.dice.randint(0, 5)
         """Which quarter of the time nobody writes, if any: much that a write would mend stays as it is then."""
 
@@ -77,7 +76,7 @@ class Storm:
         if self.client is not None:
             self._every(5, 30, self._retrying_client)
         for client in self.transactional:
-            self._every(3, 12, lambda client=client: self._storm and client.step())  # type: ignore[misc]
+            self._every(3, 12, lambda client=client: self.world.is_stormy and client.step())  # type: ignore[misc]
         for member in self.members:
             self._every(3, 12, member.step)
         self._every(60, 350, self._fault)
@@ -97,7 +96,7 @@ class Storm:
 
     def _client(self) -> None:
         world, dice = self.world, self.dice
-        if not self._storm or (world.now // 150) % 4 == self._idle:
+        if not world.is_stormy or (world.now // 150) % 4 == self._idle:
             return
         number = self._number(world.data)
         target = world.controller.partition(number).leader
@@ -115,7 +114,7 @@ class Storm:
         return TOPIC_IDS[place.topic], place.partition
 
     def _retrying_client(self) -> None:
-        if self.client is not None and self._storm:
+        if self.client is not None and self.world.is_stormy:
             self.client.step()
 
     def write(self, target: int, number: int, acks: int, then: Callable[[ErrorCode], None] = lambda code: None) -> None:
@@ -133,7 +132,7 @@ class Storm:
 
     def _operator(self) -> None:
         world, dice = self.world, self.dice
-        if not self._storm or world.victim is not None:
+        if not world.is_stormy or world.victim is not None:
             return
         chance, mood, number = dice.random(), world.plan.mood, self._number(world.checks)
         try:
@@ -190,7 +189,7 @@ class Storm:
             record = elections.led_by(partition, self._of(number)[0], self.dice.choice(others), partition.isr)
             assert record is not None
             controller.change("move", [record])
-        if times > 1 and self._storm:
+        if times > 1 and self.world.is_stormy:
             self.world.at(self.dice.choice([2, 15, 60]), lambda: self._move_leader(number, times - 1))
 
     def _any(self) -> Broker | None:
@@ -204,7 +203,7 @@ class Storm:
 
     def _fault(self) -> None:
         world, dice = self.world, self.dice
-        if not self._storm or world.controller.spared:
+        if not world.is_stormy or world.controller.spared:
             return
         broker = self._any()
         if broker is None:
@@ -352,7 +351,7 @@ class Storm:
 
     def _calm(self) -> None:
         world = self.world
-        self._storm = False
+        self.world.is_stormy = False
         world.say("-- calm")
         world.network.heal()
         world.network.weather = CLEAR

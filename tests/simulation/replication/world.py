@@ -75,6 +75,10 @@ class World:
         ]
         self.data = self.checks[:partitions]
         self.producer_ids = count(1_000)
+        self.is_journaled = seed % 2 == 0
+        """Whether a synced directory takes earlier changes of others with it: no program may count on that."""
+        self.is_stormy = True
+        """Until it calms down, and everything has to come right."""
         self.flips = 0
         """Bits of any disk, ever."""
         self.found = 0
@@ -226,7 +230,7 @@ class World:
         return next((broker for broker in self.brokers.values() if broker.disk.flips), None)
 
     def replace_disk(self, broker: Broker) -> None:
-        broker.disk = BadDisk()
+        broker.disk = BadDisk(journaled=self.is_journaled)
         for seat in broker.seats:
             seat.claimed = 0
 

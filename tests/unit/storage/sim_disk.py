@@ -2,7 +2,8 @@
 
 Every file is a page cache and a durable image. `sync` copies one to the other; `crash` decides, sector by sector with
 seeded dice, which unsynced writes survived. Names behave like files: a creation, rename or removal is certain only
-after its directory was synced, and before that survives or not as a prefix of what happened.
+after its directory was synced, and before that survives or not as a prefix of what happened: everywhere with a journal,
+in its directory without.
 """
 
 import errno
@@ -101,7 +102,8 @@ class PowerLost(BaseException):
 class SimDisk:
     """`crash_after` counts down over every operation that changes something, and then the power goes."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, journaled: bool = True) -> None:
+        self._journaled = journaled
         self.names: dict[str, SimInode] = {}
         self.directories: set[str] = set()
         self._durable_names: dict[str, SimInode] = {}
@@ -156,6 +158,9 @@ class SimDisk:
         for name in inside:
             self.names[target + name[len(source) :]] = self.names.pop(name)
         self._changed(target)
+        if inside and not self._journaled:  # of a directory, which moves names of two others: survives at once
+            self._durable_names = dict(self.names)
+            self._pending.clear()
 
     def remove(self, path: str) -> None:
         if path in self.names:
@@ -187,20 +192,35 @@ class SimDisk:
 
     def sync_dir(self, path: str) -> None:
         self.before("sync_dir", path)
-        # A journal commits everything before it as well.
-        self._durable_names = dict(self.names)
-        self._pending.clear()
+        if self._journaled:  # it commits everything before it as well
+            self._durable_names = dict(self.names)
+            self._pending.clear()
+        else:
+            self._durable_names = _in_place_of(path, self.names, self._durable_names)
+            self._pending = [(directory, names) for directory, names in self._pending if directory != path]
 
     def lock(self, path: str) -> SimLock:
         return SimLock()
 
     def crash(self, dice: Random) -> None:
         """The power goes and comes back. What was not synced may or may not be there."""
-        survived = dice.randint(0, len(self._pending))
-        self.names = dict(self._pending[survived - 1][1]) if survived else dict(self._durable_names)
+        self.names = dict(self._durable_names)
+        if self._journaled:
+            survived = dice.randint(0, len(self._pending))
+            self.names = dict(self._pending[survived - 1][1]) if survived else self.names
+        else:
+            for path in dict.fromkeys(directory for directory, _ in self._pending):
+                states = [self.names, *(names for directory, names in self._pending if directory == path)]
+                self.names = _in_place_of(path, dice.choice(states), self.names)
         for inode in {id(inode): inode for inode in self.names.values()}.values():
             inode.lose_power(dice)
         self._durable_names = dict(self.names)
         self._pending.clear()
         self.crash_after = None
         self.fail_on.clear()
+
+
+def _in_place_of(path: str, new: dict[str, SimInode], old: dict[str, SimInode]) -> dict[str, SimInode]:
+    """What `new` has in this directory, and what `old` has elsewhere."""
+    kept = {name: inode for name, inode in old.items() if name.rpartition("/")[0] != path}
+    return kept | {name: inode for name, inode in new.items() if name.rpartition("/")[0] == path}
