@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidelog.config import TopicConfig
-from tidelog.storage.cleaning import KEY_BYTES
 from tidelog.storage.compaction import CompactionRequest, CompactionResult, compact_partition
+from tidelog.storage.compaction_keys import KEY_BYTES
 from tidelog.wire.compression import Codec
 from tidelog.wire.record_batch import (
     HAS_DELETE_HORIZON,

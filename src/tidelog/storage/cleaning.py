@@ -4,13 +4,13 @@ What is read here was written long ago, so every batch's checksum is verified fi
 bit a new and valid checksum.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from hashlib import blake2b
 from typing import Final
 
 from tidelog.errors import CorruptMessage
 from tidelog.storage.cleaned_transactions import Decisions, MarkersInUse
+from tidelog.storage.compaction_keys import DIGEST_SIZE, KeyMap, LastOffsets, key_digest
 from tidelog.storage.disk import Disk, File
 from tidelog.storage.index import OFFSET_ENTRY_SIZE, OffsetIndex, TimeIndex
 from tidelog.storage.naming import CLEANED, INDEX, LOG, TIME_INDEX, TXN_INDEX, offset_name
@@ -32,9 +32,8 @@ from tidelog.wire.record_batch import (
 from tidelog.wire.records import RecordSpan, scan_records, shift_timestamp
 
 READ_CHUNK: Final = 1 << 20
+PEEK_CHUNK: Final = 1 << 16
 WRITE_CHUNK: Final = 1 << 20
-DIGEST_SIZE: Final = 16
-KEY_BYTES: Final = 208  # what one entry of the key map takes: digest, offset and its share of the dict while it grows
 
 
 @dataclass(slots=True)
@@ -52,35 +51,44 @@ class CompactionStats:
     keys: int = 0
 
 
-def key_digest(key: bytes) -> bytes:
-    """Sixteen bytes stand for a long key and a short key for itself; their lengths keep the two apart."""
-    return key if len(key) < DIGEST_SIZE else blake2b(key, digest_size=DIGEST_SIZE).digest()
+def read_batches(
+    file: File, start_offset: int = 0, skip: Callable[[BatchHeader], bool] | None = None
+) -> Iterator[tuple[BatchHeader, bytes, int]]:
+    """Whole, verified batches that end at or behind `start_offset`, in memory a chunk or one batch at a time.
 
-
-def read_batches(file: File, start_offset: int = 0) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """Whole, verified batches that end at or behind `start_offset`, in memory a chunk or one batch at a time."""
+    A batch is `header.size` bytes of the chunk it comes with, from the position named. Where `skip` says so its bytes
+    are neither read nor verified and the chunk is empty; never the last one's, which may become the segment's end.
+    """
     position, end = 0, file.size
+    wanted = READ_CHUNK
     while position < end:
-        chunk = memoryview(file.read(position, min(READ_CHUNK, end - position)))
+        chunk = file.read(position, min(wanted, end - position))
         used = 0
         while used + HEADER_SIZE <= len(chunk):
             header = read_header(chunk, used)
             size = header.size
-            if header.magic != MAGIC or not HEADER_SIZE <= size <= end - position - used:
+            left = end - position - used
+            if header.magic != MAGIC or not HEADER_SIZE <= size <= left:
                 raise CorruptMessage(f"{file.path}: no batch at {position + used}")
+            if header.last_offset < start_offset:
+                used += size
+                continue
+            if skip is not None and size < left and skip(header):
+                used += size
+                yield header, b"", 0
+                continue
             if used + size > len(chunk):
                 if used:
                     break
-                chunk = memoryview(file.read(position, size))
-            batch = chunk[used : used + size]
+                chunk = file.read(position, size)
             used += size
-            if header.last_offset < start_offset:
-                continue
-            if len(batch) != size or crc_of(batch) != header.crc:
+            if used > len(chunk) or crc_of(memoryview(chunk)[used - size : used]) != header.crc:
                 raise CorruptMessage(f"{file.path}: the batch at {position + used - size} does not match its checksum")
-            yield header, batch
+            yield header, chunk, used - size
         if not used:
             raise CorruptMessage(f"{file.path}: incomplete batch header at {position}")
+        # Behind a large batch that was stepped over there is likely another.
+        wanted = READ_CHUNK if used <= len(chunk) else PEEK_CHUNK
         position += used
 
 
@@ -97,8 +105,8 @@ def decode(header: BatchHeader, batch: memoryview) -> tuple[bytes, list[RecordSp
 class RecordFilter:
     """Which records survive, and the batch that holds them afterwards."""
 
-    offsets: dict[bytes, int]
-    mapped_end: int
+    keys: KeyMap
+    last: LastOffsets
     upper: int
     now_ms: int
     delete_retention_ms: int
@@ -107,18 +115,43 @@ class RecordFilter:
     markers: MarkersInUse
     stats: CompactionStats
 
+    def is_gone(self, header: BatchHeader) -> bool:
+        """Whether nothing of this batch stays, not even its header, as far as can be told without its records.
+
+        Only where the first pass has verified it.
+        """
+        if header.attributes & CONTROL or header.records_count == 0 or self._is_last_of_producer(header):
+            return False
+        if self.decisions.aborted(header):
+            return self.keys.start <= header.base_offset and header.last_offset < self.keys.end
+        return self.last.survivors(header) == 0
+
+    def drop(self, header: BatchHeader) -> None:
+        """A batch that `is_gone`."""
+        self.markers.met_batch(header)
+        self.stats.records_read += header.records_count
+        self.stats.batches_dropped += 1
+
     def clean(self, header: BatchHeader, batch: memoryview) -> bytes | memoryview | None:
         """The batch to keep in place of `batch`: the same bytes, a smaller one, a bare header, or None."""
         stats = self.stats
         if header.attributes & CONTROL:
             return self._clean_marker(header, batch)
         self.markers.met_batch(header)
-        if header.base_offset >= self.mapped_end or header.last_offset >= self.upper:
+        if header.base_offset >= self.keys.end or header.last_offset >= self.upper:
             stats.batches_copied += 1
             return batch
         if self.decisions.aborted(header):
             stats.records_read += header.records_count
             return self._emptied(header, batch)
+        survivors = self.last.survivors(header)
+        if survivors in (0, header.records_count):
+            stats.records_read += header.records_count
+            stats.records_kept += survivors
+            if not survivors:
+                return self._emptied(header, batch)
+            stats.batches_copied += 1
+            return batch
         decoded = decode(header, batch)
         if decoded is None:
             stats.batches_undecodable += 1
@@ -140,7 +173,7 @@ class RecordFilter:
         if header.records_count == 0:
             return None  # a marker once, kept for its offset at the end of a segment
         in_use = self.markers.met_marker(header)
-        if in_use or header.last_offset >= self.mapped_end:
+        if in_use or header.last_offset >= self.keys.end:
             self.stats.batches_copied += 1
             return batch
         if not header.attributes & HAS_DELETE_HORIZON:
@@ -155,9 +188,9 @@ class RecordFilter:
         return batch
 
     def _survivors(self, header: BatchHeader, spans: list[RecordSpan]) -> tuple[list[RecordSpan], bool]:
-        attributes, base_offset, mapped_end = header.attributes, header.base_offset, self.mapped_end
+        attributes, base_offset, mapped_end = header.attributes, header.base_offset, self.keys.end
         drop_tombstones = bool(attributes & HAS_DELETE_HORIZON) and header.base_timestamp <= self.now_ms
-        latest = self.offsets.get
+        latest = self.keys.offsets.get
         kept: list[RecordSpan] = []
         tombstones = False
         for span in spans:
@@ -175,14 +208,17 @@ class RecordFilter:
         return kept, tombstones
 
     def _emptied(self, header: BatchHeader, batch: memoryview) -> bytes | memoryview | None:
-        # A producer's last batch carries its sequence, so its header outlives its records.
-        if header.producer_id < 0 or self.last_offsets.get(header.producer_id) != header.last_offset:
+        if not self._is_last_of_producer(header):
             return None
         if header.records_count == 0:
             self.stats.batches_copied += 1
             return batch
         self.stats.batches_emptied += 1
         return bare_header(header)
+
+    def _is_last_of_producer(self, header: BatchHeader) -> bool:
+        """That batch carries its producer's sequence, so its header outlives its records."""
+        return header.producer_id >= 0 and self.last_offsets.get(header.producer_id) == header.last_offset
 
     def _rewritten(self, header: BatchHeader, payload: bytes, kept: list[RecordSpan], *, starts_clock: bool) -> bytes:
         """Base and last offset and the sequence stay: consumers and producers must see the same log, with holes."""

@@ -20,16 +20,8 @@ from typing import Final, NamedTuple
 
 from tidelog.config import TopicConfig
 from tidelog.storage.cleaned_transactions import Decisions, MarkersInUse, read_aborted
-from tidelog.storage.cleaning import (
-    DIGEST_SIZE,
-    KEY_BYTES,
-    CleanedSegment,
-    CompactionStats,
-    RecordFilter,
-    decode,
-    key_digest,
-    read_batches,
-)
+from tidelog.storage.cleaning import CleanedSegment, CompactionStats, RecordFilter, read_batches
+from tidelog.storage.compaction_keys import KeyMap, KeyMapBuilder, LastOffsets
 from tidelog.storage.disk import Disk, File, RealDisk
 from tidelog.storage.index import MAX_RELATIVE_OFFSET
 from tidelog.storage.naming import CLEANED, LOG, offset_name
@@ -76,11 +68,11 @@ def compact(disk: Disk, request: CompactionRequest, progress: Progress | None = 
     _remove_leftovers(disk, request.directory)
     stats = CompactionStats()
     decisions = Decisions(read_aborted(disk, request.directory))
-    offsets, mapped_end = map_keys(disk, request, decisions)
-    stats.keys = len(offsets)
+    keys = map_keys(disk, request, decisions)
+    stats.keys = len(keys.offsets)
     records = RecordFilter(
-        offsets=offsets,
-        mapped_end=mapped_end,
+        keys=keys,
+        last=LastOffsets(keys),
         upper=request.upper,
         now_ms=request.now_ms,
         delete_retention_ms=request.config.delete_retention_ms,
@@ -92,7 +84,7 @@ def compact(disk: Disk, request: CompactionRequest, progress: Progress | None = 
     rewrite = _Rewrite(disk, request, records)
     try:
         for base_offset, end in _ranges(request):
-            if base_offset >= mapped_end:
+            if base_offset >= keys.end:
                 break
             rewrite.segment(base_offset, end)
             if progress is not None:
@@ -101,7 +93,7 @@ def compact(disk: Disk, request: CompactionRequest, progress: Progress | None = 
     except BaseException:
         _remove_leftovers(disk, request.directory)
         raise
-    return CompactionResult(replaced, cleaned, max(request.first_dirty, mapped_end), stats)
+    return CompactionResult(replaced, cleaned, max(request.first_dirty, keys.end), stats)
 
 
 def _remove_leftovers(disk: Disk, directory: str) -> None:
@@ -111,29 +103,22 @@ def _remove_leftovers(disk: Disk, directory: str) -> None:
             disk.remove(f"{directory}/{name}")
 
 
-def map_keys(disk: Disk, request: CompactionRequest, decisions: Decisions) -> tuple[dict[bytes, int], int]:
-    """Key digest to last offset over the dirty part, and where the map ends: at `upper`, or before when it is full."""
-    offsets: dict[bytes, int] = {}
-    limit = max(1, request.dedupe_buffer_bytes // KEY_BYTES)
+def map_keys(disk: Disk, request: CompactionRequest, decisions: Decisions) -> KeyMap:
+    """Key to last offset over the dirty part, as far as `upper` or until the map is full."""
+    keys = KeyMapBuilder(request.first_dirty, request.dedupe_buffer_bytes)
     for base_offset, end in _ranges(request):
         if end <= request.first_dirty:
             continue
         file = disk.open(_log_path(request, base_offset))
-        for header, batch in read_batches(file, request.first_dirty):
+        for header, chunk, at in read_batches(file, request.first_dirty):
             if header.last_offset >= request.upper:
-                return offsets, min(request.upper, header.base_offset)
+                return keys.finish(min(request.upper, header.base_offset))
             if header.attributes & CONTROL or decisions.aborted(header):
                 continue
-            decoded = decode(header, batch)
-            for _, _, delta, _, key, _ in decoded[1] if decoded is not None else ():
-                offset = header.base_offset + delta
-                if key is None or offset < request.first_dirty:
-                    continue
-                digest = key if len(key) < DIGEST_SIZE else key_digest(key)
-                if len(offsets) >= limit and digest not in offsets:
-                    return offsets, offset
-                offsets[digest] = offset
-    return offsets, request.upper
+            full_at = keys.add(header, chunk, at)
+            if full_at is not None:
+                return keys.finish(full_at)
+    return keys.finish(request.upper)
 
 
 def _ranges(request: CompactionRequest) -> Iterator[tuple[int, int]]:
@@ -166,7 +151,12 @@ class _Rewrite:
         stats = self._records.stats
         source = self._disk.open(_log_path(self._request, base_offset))
         output = self._output(source, base_offset, end)
-        for header, batch in read_batches(source):
+        for header, chunk, at in read_batches(source, skip=self._records.is_gone):
+            if not chunk:
+                self._records.drop(header)
+                output.drop(header)
+                continue
+            batch = memoryview(chunk)[at : at + header.size]
             kept = self._records.clean(header, batch)
             if kept is None:
                 stats.batches_dropped += 1
@@ -229,7 +219,7 @@ class _Rewrite:
         source = self._disk.open(_log_path(self._request, base_offset))
         output = self._create(source, base_offset)
         output.change()
-        for header, batch in read_batches(source):
-            output.add(batch, original=True)
+        for header, chunk, at in read_batches(source):
+            output.add(memoryview(chunk)[at : at + header.size], original=True)
             self._keep_aborted(output, header)
         self._records.stats.bytes_written += output.finish()

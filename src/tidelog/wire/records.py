@@ -53,14 +53,14 @@ def decode_records(  # noqa: PLR0915 - one loop in line, see above
                     n += m - 1 << 7
                     p += 1
                 else:
-                    n, p = _varint(data, p - 1)
+                    n, p = read_varint(data, p - 1)
             end = p + (n >> 1)
             if n & 1 or end > size:
                 raise CorruptMessage(f"record at byte {p} does not fit the batch")
             n = data[p + 1]  # behind the attributes
             p += 2
             if n > 127:
-                n, p = (n + (data[p] - 1 << 7), p + 1) if data[p] < 128 else _varint(data, p - 1)
+                n, p = (n + (data[p] - 1 << 7), p + 1) if data[p] < 128 else read_varint(data, p - 1)
             timestamp = append_time_ms if append_time_ms is not None else base_timestamp + ((n >> 1) ^ -(n & 1))
             delta = data[p]
             p += 1
@@ -70,13 +70,13 @@ def decode_records(  # noqa: PLR0915 - one loop in line, see above
                     delta += m - 1 << 7
                     p += 1
                 else:
-                    delta, p = _varint(data, p - 1)
+                    delta, p = read_varint(data, p - 1)
             if delta & 1 or (delta := delta >> 1) > last_offset_delta:
                 raise CorruptMessage(f"record at byte {p} has an offset outside the batch")
             n = data[p]
             p += 1
             if n > 127:
-                n, p = (n + (data[p] - 1 << 7), p + 1) if data[p] < 128 else _varint(data, p - 1)
+                n, p = (n + (data[p] - 1 << 7), p + 1) if data[p] < 128 else read_varint(data, p - 1)
             if n & 1:
                 key = None
             else:
@@ -89,7 +89,7 @@ def decode_records(  # noqa: PLR0915 - one loop in line, see above
                     n += m - 1 << 7
                     p += 1
                 else:
-                    n, p = _varint(data, p - 1)
+                    n, p = read_varint(data, p - 1)
             if n & 1:
                 value = None
             else:
@@ -129,14 +129,14 @@ def scan_records(  # noqa: PLR0915 - as above
                     n += m - 1 << 7
                     p += 1
                 else:
-                    n, p = _varint(data, p - 1)
+                    n, p = read_varint(data, p - 1)
             end = p + (n >> 1)
             if n & 1 or end > size:
                 raise CorruptMessage(f"record at byte {p} does not fit the batch")
             n = data[p + 1]  # behind the attributes
             p += 2
             if n > 127:
-                n, p = (n + (data[p] - 1 << 7), p + 1) if data[p] < 128 else _varint(data, p - 1)
+                n, p = (n + (data[p] - 1 << 7), p + 1) if data[p] < 128 else read_varint(data, p - 1)
             timestamp = (n >> 1) ^ -(n & 1)
             delta = data[p]
             p += 1
@@ -146,13 +146,13 @@ def scan_records(  # noqa: PLR0915 - as above
                     delta += m - 1 << 7
                     p += 1
                 else:
-                    delta, p = _varint(data, p - 1)
+                    delta, p = read_varint(data, p - 1)
             if delta & 1 or (delta := delta >> 1) > last_offset_delta:
                 raise CorruptMessage(f"record at byte {p} has an offset outside the batch")
             n = data[p]
             p += 1
             if n > 127:
-                n, p = (n + (data[p] - 1 << 7), p + 1) if data[p] < 128 else _varint(data, p - 1)
+                n, p = (n + (data[p] - 1 << 7), p + 1) if data[p] < 128 else read_varint(data, p - 1)
             if n & 1:
                 key = None
             else:
@@ -165,7 +165,7 @@ def scan_records(  # noqa: PLR0915 - as above
                     n += m - 1 << 7
                     p += 1
                 else:
-                    n, p = _varint(data, p - 1)
+                    n, p = read_varint(data, p - 1)
             has_value = not n & 1
             if has_value:
                 p += n >> 1
@@ -181,8 +181,8 @@ def scan_records(  # noqa: PLR0915 - as above
 
 def shift_timestamp(data: bytes, start: int, end: int, shift: int) -> bytes:
     """The record at `start:end`, already scanned, with `shift` added to its timestamp delta."""
-    _, p = _varint(data, start)
-    n, rest = _varint(data, p + 1)
+    _, p = read_varint(data, start)
+    n, rest = read_varint(data, p + 1)
     body = data[p : p + 1] + encode_varint(((n >> 1) ^ -(n & 1)) + shift) + data[rest:end]
     return encode_varint(len(body)) + body
 
@@ -251,7 +251,7 @@ _SMALL: Final = tuple(_encode_zigzag(value << 1) for value in range(2048))
 _NULL: Final = _encode_zigzag(1)
 
 
-def _varint(data: bytes, p: int) -> tuple[int, int]:
+def read_varint(data: bytes, p: int) -> tuple[int, int]:
     """The zigzag bits as they stand, and the position after them."""
     n = data[p]
     if n < 128:
@@ -272,18 +272,18 @@ def _varint(data: bytes, p: int) -> tuple[int, int]:
 
 
 def _headers(data: bytes, p: int) -> tuple[Headers, int]:
-    n, p = _varint(data, p)
+    n, p = read_varint(data, p)
     if n & 1 or n >> 1 > len(data) - p:
         raise CorruptMessage("a record's header count does not fit it")
     headers: list[tuple[str, bytes | None]] = []
     for _ in range(n >> 1):
-        n, p = _varint(data, p)
+        n, p = read_varint(data, p)
         if n & 1:
             raise CorruptMessage("a header has no key")
         # Clients treat header keys as text; bytes that are none must not make the record unreadable.
         name = data[p : p + (n >> 1)].decode(errors="replace")
         p += n >> 1
-        n, p = _varint(data, p)
+        n, p = read_varint(data, p)
         if n & 1:
             headers.append((name, None))
         else:

@@ -108,8 +108,8 @@ def compaction_drops_the_last() -> Iterator[None]:
     honest = compaction.map_keys
 
     def wrong(disk: Any, request: Any, decisions: Any) -> Any:
-        offsets, end = honest(disk, request, decisions)
-        return {key: offset + 1 for key, offset in offsets.items()}, end
+        keys = honest(disk, request, decisions)
+        return keys._replace(offsets={key: offset + 1 for key, offset in keys.offsets.items()})
 
     with patch.object(compaction, "map_keys", wrong):
         yield

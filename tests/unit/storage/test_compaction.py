@@ -10,8 +10,9 @@ from tidelog.config import TopicConfig
 from tidelog.errors import CorruptMessage
 from tidelog.ids import TopicPartition
 from tidelog.storage import cleaning
-from tidelog.storage.cleaning import KEY_BYTES, CompactionStats, key_digest
+from tidelog.storage.cleaning import CompactionStats
 from tidelog.storage.compaction import CompactionRequest, CompactionResult, compact, compact_partition
+from tidelog.storage.compaction_keys import DIGEST_SIZE, KEY_BYTES, key_digest
 from tidelog.storage.disk import RealDisk
 from tidelog.storage.log import Log
 from tidelog.storage.segment import Segment
@@ -331,8 +332,9 @@ def test_progress_is_told_segment_by_segment(tmp_path: Path) -> None:
 
 def test_short_keys_stand_for_themselves_and_never_for_a_digest() -> None:
     assert key_digest(b"short") == b"short"
-    assert len(key_digest(b"sixteen bytes ..")) == 16
-    assert len({key_digest(bytes([i]) * 40) for i in range(256)}) == 256
+    assert key_digest(b"s" * (DIGEST_SIZE - 1)) == b"s" * (DIGEST_SIZE - 1)
+    assert {len(key_digest(b"l" * length)) for length in range(DIGEST_SIZE, 200)} == {DIGEST_SIZE}
+    assert len({key_digest(bytes([i]) * 80) for i in range(256)}) == 256
 
 
 def test_a_log_is_compacted_by_a_worker_process_and_swapped(tmp_path: Path) -> None:
