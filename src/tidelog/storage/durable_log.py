@@ -45,6 +45,7 @@ class DurableLog:
         self._chain = Chain(self.disk, self.directory, opened.segments, recovery.opened)
         self._snapshots: Snapshots = opened.snapshots
         self._unsynced_directories: list[str] = []
+        self._epochs_written = b""  # since this log was opened
         self._dirty = False  # something was written since the last flush began
         self._cut = False  # it was made shorter, and that is not durable yet
         self._generation = 0  # of truncations: a flush begun before one says nothing about what came after
@@ -164,7 +165,13 @@ class DurableLog:
         self._check_online()
         if not (self._dirty or self._unsynced_directories or self.epochs.dirty):
             return None
-        epochs = (f"{self.directory}/{LEADER_EPOCHS}", self.epochs.encode()) if self.epochs.dirty else None
+        epochs, unwritten = None, None
+        if self.epochs.dirty:
+            epochs = f"{self.directory}/{LEADER_EPOCHS}", self.epochs.encode()
+            try:
+                self._write_epochs(epochs[1])
+            except OSError as error:
+                unwritten = error
         return Flush(
             self.disk,
             self.fail,
@@ -172,9 +179,16 @@ class DurableLog:
             segments=dict(self._chain.unsynced),
             directories=tuple(self._unsynced_directories),
             epochs=epochs,
+            unwritten=unwritten,
             end_offset=self.end_offset,
             generation=self._generation,
         )
+
+    def _write_epochs(self, content: bytes) -> None:
+        """Not durable yet: the next flush sees to that."""
+        if content != self._epochs_written:
+            self.disk.write_atomic(f"{self.directory}/{LEADER_EPOCHS}", content, durable=False)
+            self._epochs_written = content
 
     def complete_flush(self, flush: Flush) -> None:
         """Back on the loop: what the flush synced may be acknowledged."""

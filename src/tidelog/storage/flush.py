@@ -13,6 +13,7 @@ class Flush:
     __slots__ = (
         "_disk",
         "_fail",
+        "_unwritten",
         "directories",
         "done",
         "end_offset",
@@ -31,6 +32,7 @@ class Flush:
         segments: Mapping[Segment, File],
         directories: Sequence[str],
         epochs: tuple[str, bytes] | None,
+        unwritten: OSError | None,
         end_offset: int,
         generation: int,
     ) -> None:
@@ -39,7 +41,8 @@ class Flush:
         self.file = file
         self.segments = segments  # sealed since the last flush: their indexes are final and synced with them
         self.directories = directories
-        self.epochs = epochs
+        self.epochs = epochs  # where they are written, and what
+        self._unwritten = unwritten  # or why not
         self.end_offset = end_offset
         self.generation = generation
         self.done = False
@@ -49,8 +52,10 @@ class Flush:
         second fsync would say OK without them. Only for want of a descriptor it may be run again: nothing was synced
         in vain."""
         try:
+            if self._unwritten is not None:
+                raise self._unwritten
             if self.epochs is not None:
-                self._disk.write_atomic(*self.epochs)
+                self._sync_epochs(self.epochs[0])
             for segment, file in self.segments.items():
                 file.sync()
                 segment.sync_indexes()
@@ -62,6 +67,16 @@ class Flush:
                 self._fail(f"cannot sync {self.file.path}: {error}")
             raise
         self.done = True
+
+    def _sync_epochs(self, path: str) -> None:
+        """As they are by now. Written by the loop alone: what a thread took along may be older than what another flush
+        has made durable meanwhile, and a recovery takes a batch of an epoch that it was not told of for damage."""
+        file = self._disk.open(path)
+        try:
+            file.sync()
+        finally:
+            file.close()
+        self._disk.sync_dir(path.rpartition("/")[0])
 
 
 class RestartPoint:

@@ -18,7 +18,6 @@ from tidelog.storage.durable_log import DurableLog
 from tidelog.storage.epochs import LeaderEpochs
 from tidelog.storage.flush import Flush
 from tidelog.storage.index import MAX_RELATIVE_OFFSET
-from tidelog.storage.naming import LEADER_EPOCHS
 from tidelog.storage.open_transactions import Verification
 from tidelog.storage.producer_state import ProducerStates
 from tidelog.storage.replay import load_producers, replay_batch
@@ -238,7 +237,7 @@ class Log(DurableLog):
     def _note_epochs(self, epochs: LeaderEpochs) -> None:
         # Known to a recovery before any batch of the epoch is; the next flush makes it durable. On disk before in
         # memory, or after an error the next batch would be written without.
-        self.disk.write_atomic(f"{self.directory}/{LEADER_EPOCHS}", epochs.encode(), durable=False)
+        self._write_epochs(epochs.encode())
         epochs.dirty = True
         self.epochs = epochs
 

@@ -1,6 +1,7 @@
 """Flushing: nothing counts as durable before its sync returned, and a failed sync is never tried again."""
 
 import errno
+from random import Random
 
 import pytest
 from batches import append, create_log, open_log
@@ -123,3 +124,32 @@ def test_a_restart_point_shortens_the_next_recovery(disk: SimDisk) -> None:
     assert again.recovery.bytes_scanned == again.size_bytes - size
     assert append(again, b"retry", producer=(1, 0, 37)) == 37
     assert again.end_offset == 41
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_late_flush_does_not_take_back_epochs_that_another_made_durable(disk: SimDisk, seed: int) -> None:
+    """It was begun before the epoch was, and its thread is slow: by then somebody has flushed, and acknowledged."""
+    log = create_log(disk, DIRECTORY)
+    append(log, b"a", epoch=1)
+    late = log.begin_flush()
+    assert late is not None
+    append(log, b"b", epoch=2)
+    log.flush()
+    late.run()
+    assert log.flushed_offset == 2
+    disk.crash(Random(seed))
+    again = open_log(disk, DIRECTORY)
+    assert (again.end_offset, again.epochs.latest, again.recovery.corrupt) == (2, 2, [])
+
+
+def test_epochs_that_cannot_be_written_fail_the_flush_and_not_who_begins_it(disk: SimDisk) -> None:
+    log = create_log(disk, DIRECTORY)
+    append(log, b"a", epoch=1)
+    log.flush()
+    log.epochs.assign(2, 1)
+    disk.fail_on["create"] = errno.EIO
+    flush = log.begin_flush()
+    assert flush is not None
+    with pytest.raises(OSError, match="create"):
+        flush.run()
+    assert log.failed
