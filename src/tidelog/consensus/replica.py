@@ -65,8 +65,8 @@ class Replica:
         self._outbox: list[AnyMessage] = []
         self._applied = self.commit
         self._load: SnapshotId | None = restored.snapshot
-        self._election_deadline = 0
-        self._set_election_timer()
+        # The first time sooner: no leader was heard of yet, and if there is one its followers refuse the question.
+        self._election_deadline = now_ms + int((0.2 + 0.5 * dice.random()) * settings.election_timeout_ms)
 
     @property
     def leader_id(self) -> int:
