@@ -71,7 +71,10 @@ class Flush:
     def _sync_epochs(self, path: str) -> None:
         """As they are by now. Written by the loop alone: what a thread took along may be older than what another flush
         has made durable meanwhile, and a recovery takes a batch of an epoch that it was not told of for damage."""
-        file = self._disk.open(path)
+        try:
+            file = self._disk.open(path)
+        except FileNotFoundError:
+            return  # removed meanwhile, with the log it is of
         try:
             file.sync()
         finally:
