@@ -9,7 +9,7 @@ from bench.peers.rows.row import Row
 from bench.peers.samples import Metric, Values
 from bench.peers.servers.broker import Broker
 
-PARTITIONS, CONNECTIONS = (1, 10, 100, 1_000), (1, 100, 1_000)
+PARTITIONS, CONNECTIONS = (1, 10, 100, 1_000, 10_000), (1, 100, 1_000)
 
 
 def _cost(broker: Broker, topic: str, *, partitions: int = 1, connections: int = 1) -> tuple[float, float]:
@@ -72,12 +72,12 @@ def _row(name: str, title: str, points: tuple[int, ...], unit: str, **rest: obje
     )
 
 
-_GIGABYTES = (1, 10)
+_GIGABYTES = (1, 10, 50)
 ROWS = (
     _row("growth-connections", "one record per request, more connections", CONNECTIONS, "connections",
          measure=by_connections, rounds_most=3),
     _row("growth-partitions", "one record per request, more partitions", PARTITIONS, "partitions",
-         measure=by_partitions, rounds_most=3),
+         measure=by_partitions, rounds_most=2),
     _row("growth-history", "one record per request, behind more history", (0, *_GIGABYTES), "GB",
          measure=partial(by_history, gigabytes=_GIGABYTES), rounds_most=1, warm=False),
 )  # fmt: skip

@@ -10,7 +10,7 @@ from bench.peers.samples import Metric, Values
 from bench.peers.servers.broker import Launcher
 from bench.peers.servers.kafka_protocol import wait_ready
 
-PARTITIONS, MEGABYTES = 4, 4_000
+PARTITIONS, MEGABYTES = 4, 20_000
 
 
 def recovery(launcher: Launcher, directory: Path, quick: bool) -> Values:
