@@ -11,6 +11,7 @@ from bench.peers.rows import (
     others,
     produce,
     recovery,
+    retention,
     spark,
     width,
 )
@@ -29,6 +30,7 @@ ROWS: tuple[Row, ...] = (
     *growth.ROWS,
     *coordination.ROWS,
     *compaction.ROWS,
+    *retention.ROWS,
     *cluster.ROWS,
     *footprint.ROWS,
     *recovery.ROWS,
