@@ -14,6 +14,7 @@ from txn_client import Client, Life
 from txn_machine import Machine
 from txn_world_whole import World
 
+from tidelog.broker import flusher
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.transactions.state import State
 from tidelog.wire.messages.configs import (
@@ -21,6 +22,7 @@ from tidelog.wire.messages.configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResource,
 )
+from tidelog.wire.messages.transactions import DescribeTransactionsRequest
 from tidelog.wire.record_batch import CONTROL, iter_batches
 
 TOPIC = 2
@@ -102,3 +104,54 @@ def test_one_that_is_replaced_while_it_loads_never_begins(world: World) -> None:
     loading.submit(lambda shard, waiter, now_ms: shard.handle(None, None, now_ms), heard.append)
     assert heard[0].code == ErrorCode.NOT_COORDINATOR
     assert markers_in_the_log(world) == 1
+
+
+def commit(world: World, count: int, *, second: bool = False) -> list[float]:
+    """By a producer of its own, one transaction after another. When it was told of each."""
+    client: Any = Client(world, 0, "alpha", second=second)
+    told: list[float] = []
+
+    def life() -> Life:
+        yield from client.init(keep=False)
+        for _ in range(count):
+            txn, client.added = world.begin(client), set()
+            yield from client.write(txn, ("t", 0))
+            yield from client.end(txn, True)
+            told.append(world.now)
+
+    client.ticket, client.running = 0, life()
+    world.after(0, lambda: world.resume(client, 0, None))
+    world.run_until(world.now + 1)
+    return told
+
+
+@pytest.mark.parametrize("second", [False, True])
+def test_what_completes_a_transaction_is_synced_with_what_follows(
+    world: World, monkeypatch: pytest.MonkeyPatch, second: bool
+) -> None:
+    monkeypatch.setattr(flusher, "LAZY_SECONDS", 1000.0)
+    commit(world, 1, second=second)
+    (host,) = machine_of(world).transactions.coordinator.hosts
+    log = host.replica.log
+    assert host.shard.find("alpha").state is State.COMPLETE_COMMIT
+    assert log.flushed_offset == log.end_offset - 1
+    # Nobody who follows is held up by it: each of these waits for everything that is in the log before it.
+    assert len(commit(world, 5, second=second)) == 5
+    assert log.flushed_offset == log.end_offset - 1
+
+
+def test_whoever_asks_for_it_need_not_wait_for_company(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flusher, "LAZY_SECONDS", 1000.0)
+    commit(world, 1)
+    (host,) = machine_of(world).transactions.coordinator.hosts
+    assert host.replica.log.flushed_offset < host.replica.log.end_offset
+    answer = world.ask(DescribeTransactionsRequest(transactional_ids=("alpha",)), 0)
+    assert answer.transaction_states[0].transaction_state == "CompleteCommit"
+    assert host.replica.log.flushed_offset == host.replica.log.end_offset
+
+
+def test_it_is_synced_soon_also_if_nothing_follows(world: World) -> None:
+    commit(world, 1)
+    (host,) = machine_of(world).transactions.coordinator.hosts
+    assert host.shard.find("alpha").state is State.COMPLETE_COMMIT
+    assert host.replica.log.flushed_offset == host.replica.log.end_offset

@@ -93,6 +93,10 @@ class ShardHost(Generic[S, Rec]):
         """Why it is over: its disk is gone, or another broker, or this one in a newer epoch, has the partition."""
         self._runtime: Runtime[Rec] | None = None
         self._verification: Verification | None = None
+        self._patient = False
+        """What is written now is waited for by nobody."""
+        self._unhurried = False
+        """Something in the log waits for company before it is synced."""
         self._waiting: dict[int, Done] = {}
         self._last_waiter = 0
         self._timer: TimerHandle | None = None
@@ -136,21 +140,36 @@ class ShardHost(Generic[S, Rec]):
 
     # -- events -----------------------------------------------------------------------------------------------------
 
-    def submit(self, decide: "Decide[S, Rec]", done: Done, verification: Verification | None = None) -> None:
+    def submit(
+        self,
+        decide: "Decide[S, Rec]",
+        done: Done,
+        verification: Verification | None = None,
+        *,
+        patiently: bool = False,
+    ) -> None:
         """Decide now; `done` when the answer may be known outside. `verification`: the transaction coordinator's word
-        for records that are part of a transaction."""
+        for records that are part of a transaction. `patiently`: unless this answers somebody else too, its records may
+        be synced together with what follows them."""
         runtime = self._runtime
         if runtime is None:
             done(self.failure or _still_loading())
             return
         waiter = self._wait(done)
         now_ms = self._clock.now_ms()
+
+        def decided() -> Outcome[Any, Rec]:
+            outcome = decide(self.shard, waiter, now_ms)
+            self._patient = patiently and not outcome.completions
+            return outcome
+
         self._verification = verification
-        released = runtime.run(
-            waiter, lambda: decide(self.shard, waiter, now_ms), monotonic_ms=self._clock.monotonic_ms()
-        )
+        released = runtime.run(waiter, decided, monotonic_ms=self._clock.monotonic_ms())
         self._verification = None
+        self._patient = False
         self._answer(released)
+        if self._unhurried and not patiently and waiter in self._waiting:
+            self._see_to_flush()
         self._arm()
 
     def end_transaction(self, end: TransactionEnd, done: Done) -> None:
@@ -223,7 +242,12 @@ class ShardHost(Generic[S, Rec]):
         return appended.last_offset + 1
 
     def _see_to_flush(self) -> None:
-        if self.replica.config.flush_on_ack:
+        if not self.replica.config.flush_on_ack:
+            return
+        self._unhurried = self._patient
+        if self._patient:
+            self._flusher.mark_lazily(self.replica)
+        else:
             self._flusher.mark(self.replica)
 
     def _answer(self, released: list[Released]) -> None:

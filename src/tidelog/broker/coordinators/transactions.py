@@ -159,7 +159,9 @@ class TransactionRoom:
                 # The log refused the record. The markers are in place, so only this is to be done again.
                 self._loop.call_later(RETRY_SECONDS, self._report, host, markers)
 
-        host.submit(decide, done)
+        # Until this is safe the markers would be written again, which does no harm. The next transaction of the same
+        # producer writes right behind it, and both are one sync.
+        host.submit(decide, done, patiently=True)
 
 
 def _is_gone(host: TransactionHost) -> bool:
