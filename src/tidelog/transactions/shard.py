@@ -142,6 +142,14 @@ class TransactionShard:
             )
         return messages.AddPartitionsToTxnResponse(results_by_transaction=tuple(results))
 
+    def verify(
+        self, transactional_id: str, asked: Identity, partitions: Iterable[TopicPartition], version: int
+    ) -> dict[TopicPartition, ErrorCode]:
+        """May this producer write to these partitions now? As AddPartitionsToTxn of that version would answer."""
+        if not transactional_id:
+            return dict.fromkeys(partitions, ErrorCode.INVALID_REQUEST)
+        return verify(self.find(transactional_id), asked, partitions, version)
+
     def _verify(
         self, draft: Draft, each: messages.AddPartitionsToTxnTransaction, asked: Identity, context: Context
     ) -> tuple[messages.AddPartitionsToTxnTopicResult, ...]:

@@ -12,12 +12,13 @@ from typing import Final
 
 from tidelog.broker.coordinators.transactions import TransactionCoordinator
 from tidelog.broker.peers.links import PeerLink, Unreachable
-from tidelog.coordination import coordinator_code
+from tidelog.coordination import Outcome, coordinator_code
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition
 from tidelog.transactions.context import Context
+from tidelog.transactions.records import TransactionRecord
 from tidelog.transactions.shard import TransactionShard
-from tidelog.transactions.transaction import by_topic
+from tidelog.transactions.transaction import Identity, by_topic
 from tidelog.wire.messages.transactions import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
@@ -75,29 +76,53 @@ class TransactionVerifier:
         return await answer
 
     def ask(self, writer: Writer, partitions: Iterable[TopicPartition], done: Verified) -> None:
+        """`done` may be called before this returns."""
         wanted = tuple(partitions)
-        request = AddPartitionsToTxnRequest(
-            transactions=(
-                AddPartitionsToTxnTransaction(
-                    transactional_id=writer.transactional_id,
-                    producer_id=writer.producer_id,
-                    producer_epoch=writer.producer_epoch,
-                    verify_only=not writer.adds,
-                    topics=tuple(
-                        AddPartitionsToTxnTopic(name=topic, partitions=numbers) for topic, numbers in by_topic(wanted)
-                    ),
-                ),
-            )
-        )
         version = _ANSWERS_WITH_ABORTABLE if writer.knows_abortable else _ANSWERS_WITHOUT
+        elsewhere = None if self._remote is None else self._remote.leader_of(writer.transactional_id)
+        if elsewhere is None and not writer.adds:
+            self._vouch(writer, wanted, version, done)
+            return
+        request = _request(writer, wanted)
         answered = partial(_tell, writer, wanted, done)
-        if self._remote is not None and self._remote.ask(writer.transactional_id, request, version, answered):
+        if self._remote is not None and elsewhere is not None:
+            self._remote.ask(elsewhere, request, version, answered)
             return
 
         def decide(shard: TransactionShard, waiter: int, now_ms: int) -> object:
             return shard.handle(request, Context(version, waiter), now_ms)
 
         self._coordinator.submit(writer.transactional_id, decide, answered)  # type: ignore[arg-type]
+
+    def _vouch(self, writer: Writer, wanted: tuple[TopicPartition, ...], version: int, done: Verified) -> None:
+        """The short way, for what is only looked up, and here: by every first write of the first protocol."""
+        asked = Identity(writer.producer_id, writer.producer_epoch)
+
+        def decide(shard: TransactionShard, waiter: int, now_ms: int) -> Outcome[Codes, TransactionRecord]:
+            return Outcome(shard.verify(writer.transactional_id, asked, wanted, version))
+
+        def answered(answer: Codes | KafkaError) -> None:
+            if isinstance(answer, KafkaError):
+                answer = dict.fromkeys(wanted, coordinator_code(answer))
+            done({partition: _translated(code, writer) for partition, code in answer.items()})
+
+        self._coordinator.submit(writer.transactional_id, decide, answered)
+
+
+def _request(writer: Writer, wanted: tuple[TopicPartition, ...]) -> AddPartitionsToTxnRequest:
+    return AddPartitionsToTxnRequest(
+        transactions=(
+            AddPartitionsToTxnTransaction(
+                transactional_id=writer.transactional_id,
+                producer_id=writer.producer_id,
+                producer_epoch=writer.producer_epoch,
+                verify_only=not writer.adds,
+                topics=tuple(
+                    AddPartitionsToTxnTopic(name=topic, partitions=numbers) for topic, numbers in by_topic(wanted)
+                ),
+            ),
+        )
+    )
 
 
 class Remote:
@@ -109,18 +134,18 @@ class Remote:
         self._link_to = link_to
         self._asking: set[Task[None]] = set()
 
-    def ask(self, transactional_id: str, request: Message, version: int, answered: Callable[[Answer], None]) -> bool:
-        """False if this broker is the coordinator itself, or there is none."""
+    def leader_of(self, transactional_id: str) -> int | None:
+        """None if this broker is the coordinator itself, or there is none."""
         try:
             leader = self._coordinator.leader_of(transactional_id)
         except KafkaError:
-            return False
-        if leader == self._node_id:
-            return False
+            return None
+        return None if leader == self._node_id else leader
+
+    def ask(self, leader: int, request: Message, version: int, answered: Callable[[Answer], None]) -> None:
         task = self._coordinator.loop.create_task(self._ask(leader, request, version, answered))
         self._asking.add(task)
         task.add_done_callback(self._asking.discard)
-        return True
 
     async def _ask(self, leader: int, request: Message, version: int, answered: Callable[[Answer], None]) -> None:
         try:

@@ -10,7 +10,7 @@ import asyncio
 from typing import Final
 
 from tidelog.broker.connection import Part
-from tidelog.broker.coordinators.verification import TransactionVerifier, Writer
+from tidelog.broker.coordinators.verification import Codes, TransactionVerifier, Writer
 from tidelog.broker.deep_work import DeepWork
 from tidelog.broker.flusher import Flusher
 from tidelog.broker.partitions import Partitions
@@ -107,22 +107,29 @@ class ProduceHandler:
     def _produce_any(self, context: Context, frame: memoryview, body: int) -> RawReply:
         request = decode_produce(frame, body, context.version)
         targets, deep = self._targets(request)
-        if deep or len(targets) > AT_ONCE or (request.transactional_id is not None and _unverified(targets)):
+        words: Words | None = None
+        if request.transactional_id is not None and (needing := _unverified(targets)):
+            words = self._ask(context, request.transactional_id, needing)
+        if deep or len(targets) > AT_ONCE or (words is not None and not words.given):
             own = decode_produce(memoryview(bytes(frame)), body, context.version)
-            return self._produce_in_turns(context, own, self._targets(own)[0])
+            return self._produce_in_turns(context, own, self._targets(own)[0], words)
         waits: Waits = []
         now_ms = self._clock.now_ms()
-        results = [self._append(request, target, data, now_ms, None, waits, None) for target, data in targets]
+        results = [
+            self._append(request, target, data, now_ms, None, waits, words.get(position) if words else None)
+            for position, (target, data) in enumerate(targets)
+        ]
         return self._answer(context, request, targets, results, waits)
 
-    async def _produce_in_turns(self, context: Context, request: ProduceRequest, targets: "Targets") -> None:
+    async def _produce_in_turns(
+        self, context: Context, request: ProduceRequest, targets: "Targets", words: "Words | None"
+    ) -> None:
         """Decoding megabytes in this thread would hold up everyone, so a worker process does it; and so would a hundred
         thousand batches in one go. The connection waits: the batch behind may carry the next sequence number."""
         results: Results = []
         waits: Waits = []
-        verified = {}
-        if request.transactional_id is not None:
-            verified = await self._verify(context, request.transactional_id, targets)
+        if words is not None:
+            await words.wait()
         for position, (target, data) in enumerate(targets):
             prepared: bytes | KafkaError | None = None
             if isinstance(target, Replica) and _is_deep(target, data):
@@ -130,7 +137,7 @@ class ProduceHandler:
                     prepared = await self._deep_work.prepare(bytes(data.records or b""), target.config)
                 except KafkaError as error:
                     prepared = error
-            word = verified.get(position)
+            word = words.get(position) if words else None
             results.append(self._append(request, target, data, self._clock.now_ms(), prepared, waits, word))
             if position % AT_ONCE == AT_ONCE - 1:
                 await asyncio.sleep(0)
@@ -138,27 +145,30 @@ class ProduceHandler:
         if parts is not None:
             context.connection.answer(parts)
 
-    async def _verify(self, context: Context, transactional_id: str, targets: "Targets") -> "dict[int, Word]":
-        """By position: the coordinator's word for each batch that needs it, or why it refuses."""
-        needing = _unverified(targets)
-        if not needing:
-            return {}
+    def _ask(self, context: Context, transactional_id: str, needing: "Needing") -> "Words":
+        """The coordinator, for its word about each batch that would open a transaction in its log."""
+        words = Words()
         writers = {(header.producer_id, header.producer_epoch) for _, _, header in needing}
         if len(writers) > 1:
             error = KafkaError("one transactional id, several producers", ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-            return {position: error for position, _, _ in needing}
+            words.give({position: error for position, _, _ in needing})
+            return words
         adds = context.version >= ADDS_SINCE
-        words: dict[int, Word] = {
+        begun: dict[int, Word] = {
             position: replica.log.begin_verification(header, every_epoch_is_new=adds)
             for position, replica, header in needing
         }
+
+        def verified(codes: Codes) -> None:
+            for position, replica, _ in needing:
+                code = codes[replica.partition]
+                if code:
+                    begun[position] = KafkaError(f"{replica.partition} is not part of the transaction", code)
+            words.give(begun)
+
         knows_abortable = context.version >= ABORTABLE_SINCE
         writer = Writer(transactional_id, *writers.pop(), adds=adds, knows_abortable=knows_abortable)
-        codes = await self._verifier.verify(writer, [replica.partition for _, replica, _ in needing])
-        for position, replica, _ in needing:
-            code = codes[replica.partition]
-            if code:
-                words[position] = KafkaError(f"{replica.partition} is not part of the transaction", code)
+        self._verifier.ask(writer, [replica.partition for _, replica, _ in needing], verified)
         return words
 
     def _targets(self, request: ProduceRequest) -> "tuple[Targets, bool]":
@@ -257,6 +267,7 @@ Targets = list[tuple[Target, PartitionProduceData]]
 Results = list[PartitionProduceResponse]
 Waits = list[tuple[Replica, int]]
 Word = Verification | KafkaError
+Needing = list[tuple[int, Replica, BatchHeader]]
 
 TOO_FEW = "written, but fewer replicas are in sync than min.insync.replicas"
 AT_ONCE = 200
@@ -274,9 +285,35 @@ def _is_deep(replica: Replica, data: PartitionProduceData) -> bool:
     return (len(records) > INLINE_MAX or header.codec != 0) and needs_preparation(header, replica.log.config)
 
 
-def _unverified(targets: Targets) -> list[tuple[int, Replica, BatchHeader]]:
+class Words:
+    """By position, for each batch that needs it: the coordinator's word, or why it refuses. Mostly it is given at once;
+    if not, the request can be waited with."""
+
+    __slots__ = ("_by_position", "_waiting", "given")
+
+    def __init__(self) -> None:
+        self.given = False
+        self._by_position: dict[int, Word] = {}
+        self._waiting: asyncio.Future[None] | None = None
+
+    def give(self, by_position: dict[int, Word]) -> None:
+        self.given = True
+        self._by_position = by_position
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
+
+    async def wait(self) -> None:
+        if not self.given:
+            self._waiting = asyncio.get_running_loop().create_future()
+            await self._waiting
+
+    def get(self, position: int) -> Word | None:
+        return self._by_position.get(position)
+
+
+def _unverified(targets: Targets) -> Needing:
     """The batches that would open a transaction in their log, by position."""
-    found = []
+    found: Needing = []
     for position, (target, data) in enumerate(targets):
         if isinstance(target, Replica) and data.records is not None and len(data.records) >= HEADER_SIZE:
             header = read_header(data.records)
