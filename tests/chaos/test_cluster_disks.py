@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from tests.scenarios.cluster import Load, create_topic, leader_of, make_whole, seen, wait
 
 from tidelog.testing import Cluster
@@ -101,3 +102,67 @@ def test_power_loss_takes_nothing_that_was_acknowledged(tmp_path: Path, mount: M
         assert seen(cluster).is_healthy
         stop(cluster)
         check_replicas(cluster, "plug", PARTITIONS)
+
+
+def flip_a_bit(cluster_dir: Path, node: int, topic: str) -> None:
+    """In the middle of what a broker that is down has of partition 0."""
+    path = max(
+        (cluster_dir / f"node-{node}" / "data" / f"{topic}-0").glob("*.log"), key=lambda each: each.stat().st_size
+    )
+    with path.open("r+b") as file:
+        file.seek(path.stat().st_size // 2)
+        byte = file.read(1)[0]
+        file.seek(-1, os.SEEK_CUR)
+        file.write(bytes([byte ^ 4]))
+
+
+def checkpointed(cluster_dir: Path, node: int, topic: str) -> int:
+    """The watermark of partition 0 that a broker would begin with."""
+    lines = (cluster_dir / f"node-{node}" / "data" / "replication-offset-checkpoint").read_text().splitlines()
+    return next((int(line.split()[2]) for line in lines[2:] if line.startswith(f"{topic} 0 ")), 0)
+
+
+def allow_unclean(cluster: Cluster, topic: str) -> None:
+    entry = ConfigEntry("unclean.leader.election.enable", "true", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    admin.incremental_alter_configs([resource])[resource].result(20)
+
+
+def test_bits_that_flip_cost_nothing_while_one_replica_is_whole_and_an_operator_decides_when_none_is(
+    tmp_path: Path,
+) -> None:
+    directory = tmp_path / "cluster"
+    settings = {"log.flush.offset.checkpoint.interval.ms": 100, "leader.imbalance.check.interval.seconds": 3600}
+    with Cluster(3, settings, data_dir=directory) as cluster:
+        create_topic(cluster, "rot", 1, min_insync_replicas="2")
+        with Load(cluster.bootstrap_servers, "rot", 1) as load:
+            load.await_more(300)
+            victim = leader_of(cluster, "rot", 0)
+            cluster.kill(victim)
+            load.await_more(100)
+            flip_a_bit(directory, victim, "rot")
+            make_whole(cluster)
+            load.await_more(100)
+        load.check()
+        wait(
+            lambda: min(checkpointed(directory, node, "rot") for node in cluster.nodes) >= 500, "watermarks are on disk"
+        )
+        for node in cluster.nodes:
+            cluster.kill(node)
+        check_replicas(cluster, "rot", 1)
+
+        for node in cluster.nodes:
+            flip_a_bit(directory, node, "rot")
+            cluster.start_node(node)
+        for node in cluster.nodes:
+            cluster.wait_ready(node)
+        wait(
+            lambda: any("not led: part of" in cluster.log_of(node) for node in cluster.nodes), "nobody leads in silence"
+        )
+        allow_unclean(cluster, "rot")
+        for node in cluster.nodes:
+            cluster.terminate(node)
+            cluster.restart(node)
+        with Load(cluster.bootstrap_servers, "rot", 1) as more:
+            more.await_more(50)

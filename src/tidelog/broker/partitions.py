@@ -176,6 +176,12 @@ class Partitions:
         """The role that the image gives this replica."""
         epoch = replica.leader_epoch
         leads = partition.leader == self._node_id
+        if leads and replica.is_damaged and replica.config.unclean_leader_election_enable:
+            log.error(
+                "led without what is damaged here, as unclean.leader.election.enable says",
+                partition=str(replica.partition), end_offset=replica.log.end_offset, missing=replica.missing_before,
+            )  # fmt: skip
+            replica.missing_before = 0
         if leads and not replica.is_damaged:
             replica.lead(
                 partition.leader_epoch,
@@ -192,6 +198,8 @@ class Partitions:
             log.critical(
                 "not led: part of what was acknowledged is damaged here, and no other replica is in sync",
                 partition=str(replica.partition), end_offset=replica.log.end_offset, missing=replica.missing_before,
+                next="bring back a broker that has it, or set unclean.leader.election.enable=true for the topic, which"
+                " gives it up, and start this one again",
             )  # fmt: skip
         if epoch != partition.leader_epoch:
             self.on_role(replica)
