@@ -22,7 +22,7 @@ from tidelog.wire.record_batch import (
 )
 
 RETENTION_MS = 1_000
-KEYS = [b"a", b"b", b"c", b"a key longer than its digest", b"another key longer than its digest", b""]
+KEYS = [b"a", b"b", b"c", b"a key longer than its digest " * 3, b"another key longer than its digest " * 3, b""]
 
 
 @dataclass

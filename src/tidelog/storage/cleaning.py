@@ -10,7 +10,7 @@ from typing import Final
 
 from tidelog.errors import CorruptMessage
 from tidelog.storage.cleaned_transactions import Decisions, MarkersInUse
-from tidelog.storage.compaction_keys import DIGEST_SIZE, KeyMap, LastOffsets, key_digest
+from tidelog.storage.compaction_keys import DIGEST_SIZE, KeyMap, LastOffsets, is_whole, key_digest
 from tidelog.storage.disk import Disk, File
 from tidelog.storage.index import OFFSET_ENTRY_SIZE, OffsetIndex, TimeIndex
 from tidelog.storage.naming import CLEANED, INDEX, LOG, TIME_INDEX, TXN_INDEX, offset_name
@@ -30,6 +30,7 @@ from tidelog.wire.record_batch import (
     read_header,
 )
 from tidelog.wire.records import RecordSpan, scan_records, shift_timestamp
+from tidelog.wire.records_keys import pick_records
 
 READ_CHUNK: Final = 1 << 20
 PEEK_CHUNK: Final = 1 << 16
@@ -145,25 +146,29 @@ class RecordFilter:
             stats.records_read += header.records_count
             return self._emptied(header, batch)
         survivors = self.last.survivors(header)
-        if survivors in (0, header.records_count):
+        if survivors == 0 or (survivors == header.records_count and not self.last.has_tombstones(header)):
             stats.records_read += header.records_count
             stats.records_kept += survivors
             if not survivors:
                 return self._emptied(header, batch)
             stats.batches_copied += 1
             return batch
-        decoded = decode(header, batch)
-        if decoded is None:
-            stats.batches_undecodable += 1
-            return batch
-        payload, spans = decoded
+        if survivors is not None and is_whole(header):
+            payload = payload_of(header, batch)
+            spans = list(pick_records(payload, self.last.deltas(header)))
+        else:
+            decoded = decode(header, batch)
+            if decoded is None:
+                stats.batches_undecodable += 1
+                return batch
+            payload, spans = decoded
         kept, tombstones = self._survivors(header, spans)
-        stats.records_read += len(spans)
+        stats.records_read += header.records_count
         stats.records_kept += len(kept)
         if not kept:
             return self._emptied(header, batch)
         starts_clock = tombstones and not header.attributes & HAS_DELETE_HORIZON
-        if len(kept) == len(spans) and not starts_clock:
+        if len(kept) == header.records_count and not starts_clock:
             stats.batches_copied += 1
             return batch
         stats.batches_rewritten += 1

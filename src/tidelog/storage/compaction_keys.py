@@ -24,7 +24,7 @@ from tidelog.wire.records_keys import RecordKeys, scan_keys
 
 DIGEST_SIZE: Final = 47
 KEY_BYTES: Final = 208  # what one entry of the key map takes: key, offset and its share of the dict while it grows
-UNSURE_MAX: Final = 1 << 16
+NOTED_MAX: Final = 1 << 17  # batches of one kind that are remembered, eight bytes each
 
 
 def key_digest(key: bytes) -> bytes:
@@ -51,15 +51,22 @@ def keys_of(header: BatchHeader, chunk: bytes, at: int) -> RecordKeys | None:
         return None
 
 
+def is_whole(header: BatchHeader) -> bool:
+    """As a producer writes it: a record at every offset."""
+    return header.records_count == header.last_offset_delta + 1
+
+
 class KeyMap(NamedTuple):
     """What the first pass found in [start, end)."""
 
     offsets: dict[bytes, int]
     start: int
     end: int
-    sure_end: int
-    """Up to here `unsure` has room for the batches that the offsets do not decide, by their base offsets."""
-    unsure: "array[int]"
+    known_end: int
+    """Up to here the odd ones and those with tombstones are known, by their base offsets and in order."""
+    odd: "array[int]"
+    """Batches whose producer wrote nothing readable, or other offsets than their header lets expect."""
+    tombstones: "array[int]"
 
 
 class KeyMapBuilder:
@@ -69,20 +76,22 @@ class KeyMapBuilder:
         self._offsets: dict[bytes, int] = {}
         self._start = start
         self._limit = max(1, bytes_max // KEY_BYTES)
-        self._unsure = array("q")
-        self._sure_end: int | None = None
+        self._odd = array("q")
+        self._tombstones = array("q")
+        self._known_end: int | None = None
 
     def add(self, header: BatchHeader, chunk: bytes, at: int) -> int | None:
         """The batch at `chunk[at]`. Returns the offset of its first record that found no room."""
         found = keys_of(header, chunk, at)
         base = header.base_offset
-        if found is None or found.tombstones:
-            # Tombstones may have to go although they are their keys' last word, and what cannot be read has to stay.
-            self._not_sure(base)
+        whole = found is not None and isinstance(found.deltas, range)
+        if found is None or (is_whole(header) and not whole):
+            self._note(self._odd, base)
         if found is None:
             return None
+        if found.tombstones:
+            self._note(self._tombstones, base)
         keys = found.keys if found.longest < DIGEST_SIZE else [key_digest(key) for key in found.keys]
-        whole = isinstance(found.deltas, range)
         offsets = range(base, base + len(keys)) if whole else [base + delta for delta in found.deltas]
         if base < self._start or len(self._offsets) + len(keys) > self._limit:
             return self._add_each(keys, offsets)
@@ -90,8 +99,8 @@ class KeyMapBuilder:
         return None
 
     def finish(self, end: int) -> KeyMap:
-        sure_end = end if self._sure_end is None else self._sure_end
-        return KeyMap(self._offsets, self._start, end, sure_end, self._unsure)
+        known_end = end if self._known_end is None else self._known_end
+        return KeyMap(self._offsets, self._start, end, known_end, self._odd, self._tombstones)
 
     def _add_each(self, keys: Iterable[bytes], offsets: Iterable[int]) -> int | None:
         for key, offset in zip(keys, offsets, strict=True):
@@ -102,29 +111,44 @@ class KeyMapBuilder:
             self._offsets[key] = offset
         return None
 
-    def _not_sure(self, base_offset: int) -> None:
-        if len(self._unsure) < UNSURE_MAX:
-            self._unsure.append(base_offset)
-        elif self._sure_end is None:
-            self._sure_end = base_offset
+    def _note(self, batches: "array[int]", base_offset: int) -> None:
+        if len(batches) < NOTED_MAX:
+            batches.append(base_offset)
+        elif self._known_end is None:
+            self._known_end = base_offset
 
 
 class LastOffsets:
     """The offsets of a key map in order: how much of a batch survives, told by its header alone."""
 
     def __init__(self, keys: KeyMap) -> None:
+        self._keys = keys
         self._offsets = sorted(keys.offsets.values())
-        self._start = keys.start
-        self._end = keys.sure_end
-        self._unsure = keys.unsure
 
     def survivors(self, header: BatchHeader) -> int | None:
         """How many of its records are the last of their keys; None where only the records can tell."""
-        base, last = header.base_offset, header.last_offset
-        if base < self._start or last >= self._end or header.attributes & HAS_DELETE_HORIZON:
+        keys, base, last = self._keys, header.base_offset, header.last_offset
+        # With a delete horizon a record may have to go although it is its key's last.
+        if base < keys.start or last >= keys.known_end or header.attributes & HAS_DELETE_HORIZON:
             return None
-        slot = bisect_left(self._unsure, base)
-        if slot < len(self._unsure) and self._unsure[slot] == base:
+        if _contains(keys.odd, base):
             return None
         first = bisect_left(self._offsets, base)
         return bisect_right(self._offsets, last, first) - first
+
+    def has_tombstones(self, header: BatchHeader) -> bool:
+        """Whether the first pass saw some, in a batch of which it told the survivors."""
+        return _contains(self._keys.tombstones, header.base_offset)
+
+    def deltas(self, header: BatchHeader) -> list[int]:
+        """Of the survivors, from the batch's base offset."""
+        base = header.base_offset
+        first = bisect_left(self._offsets, base)
+        return [
+            offset - base for offset in self._offsets[first : bisect_right(self._offsets, header.last_offset, first)]
+        ]
+
+
+def _contains(batches: "array[int]", base_offset: int) -> bool:
+    slot = bisect_left(batches, base_offset)
+    return slot < len(batches) and batches[slot] == base_offset
