@@ -21,6 +21,10 @@ HOST = "127.0.0.1"
 ADMIN: Any = confluent_kafka.admin  # it does not tell mypy which of its names are public
 
 
+AT_ONCE = 5_000
+"""Partitions that one request asks for: Kafka refuses 10,000."""
+
+
 @dataclass(slots=True, kw_only=True)
 class Node:
     """One process. `command` starts it again on the same data."""
@@ -120,8 +124,12 @@ class Broker:
         topic = f"{name}-{time.time_ns() // 1000 % 10**9}"
         settings = {**(self.synced if synced else self.cached), **(config or {})}
         admin = self.admin()  # held in a name: its requests end with it
-        new = ADMIN.NewTopic(topic, partitions, len(self.nodes), config=settings)
+        new = ADMIN.NewTopic(topic, min(partitions, AT_ONCE), len(self.nodes), config=settings)
         admin.create_topics([new], operation_timeout=120, request_timeout=120)[topic].result(150)
+        if partitions > AT_ONCE:
+            self.wait_for_leaders(topic, AT_ONCE)
+            more = ADMIN.NewPartitions(topic, partitions)
+            admin.create_partitions([more], operation_timeout=120, request_timeout=120)[topic].result(150)
         self.wait_for_leaders(topic, partitions)
         return topic
 
