@@ -3,6 +3,7 @@
 Numbers of every width, in runs long enough for the short cuts and broken by records of another kind.
 """
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -93,6 +94,40 @@ def test_edited_records_are_refused_by_both_or_by_none(
     spans = plainly(data, count + more, last + later)
     check(quickly(data, count + more, last + later), spans)
     check(quickly(data, count + more, last + later, b"before", b"\x00" * 40), spans)
+
+
+ALIKE = {
+    "one byte each": (40, 9, 20, 0, (), 0, 0),
+    "two bytes": (120, 9, 200, 100, (), 0, 0),
+    "values of two lengths": (120, 9, 200, 100, (), 1, 0),
+    "long keys": (30, 70, 9000, 1 << 30, (("h", b""),), 0, 0),
+    "tombstones": (40, 9, None, 5, (), 0, 0),
+}
+
+
+@pytest.mark.parametrize("stretch", ALIKE.values(), ids=ALIKE)
+def test_every_byte_of_a_record_among_others_like_it(stretch: tuple) -> None:
+    """The numbers in front of a record's key, behind it and at its end, each turned into anything that could differ."""
+    data, count, last = payload_of([stretch])
+    spans = list(scan_records(data, count, last))
+    start, end, *_ = spans[count - 12]
+    key_ends = data.index(bytes(spans[count - 12][4] or b""), start) + stretch[1]
+    for at in (*range(start, start + 14), *range(key_ends, key_ends + 3), end - 1):
+        byte = data[at]
+        for other in {*range(0, 256, 7), byte + 1 & 255, byte - 1 & 255, *(byte ^ 1 << bit for bit in range(8))}:
+            changed = data[:at] + bytes([other]) + data[at + 1 :]
+            check(quickly(changed, count, last), plainly(changed, count, last))
+
+
+@pytest.mark.parametrize("stretch", ALIKE.values(), ids=ALIKE)
+def test_records_that_go_on_behind_the_end(stretch: tuple) -> None:
+    """Cut anywhere in its last records, and what was cut off follows in the chunk."""
+    data, count, last = payload_of([stretch])
+    third_last = list(scan_records(data, count, last))[-3][0]
+    for cut in {third_last, len(data), *range(third_last + 1, len(data), 1 + (len(data) - third_last) // 100)}:
+        for expected in range(count - 4, count + 2):
+            check(quickly(data[:cut], expected, last, b"", data[cut:]), plainly(data[:cut], expected, last))
+            check(quickly(data[:cut], expected, last - 2), plainly(data[:cut], expected, last - 2))
 
 
 @settings(max_examples=200, deadline=None)

@@ -110,7 +110,7 @@ def scan_keys(  # noqa: PLR0915 - one loop in line, as in `records`
                     raise CorruptMessage(f"record ending at byte {end} has fields that do not fit it")
                 p = end
             done = min(count, done + step)
-            left = min(count - done, _deltas_alike(delta))
+            left = min(count - done, last_offset_delta - delta, _deltas_alike(delta))
             if left < RUN_MIN:
                 step = RUN_MIN
                 continue
@@ -177,9 +177,11 @@ def _alike(
     _, delta_at = read_varint(data, body + 1)
     _, key_length_at = read_varint(data, delta_at)
     n, key_at = read_varint(data, key_length_at)
+    if n & 1:  # null
+        return [], end, longest
     value_length_at = key_at + (n >> 1)
-    m, value_at = read_varint(data, value_length_at)
-    if n & 1 or m & 1:  # null
+    n, value_at = read_varint(data, value_length_at)
+    if n & 1:
         return [], end, longest
     shape = _Shape(start, body, delta_at, key_length_at, key_at, value_length_at, value_at)
     run = _run(data, shape, end, limit, delta, left)
