@@ -136,14 +136,21 @@ def test_bytes_from_anywhere(data: bytes, count: int, last: int) -> None:
     check(quickly(data, count, last), plainly(data, count, last))
 
 
-def test_offsets_of_three_bytes_and_a_late_change() -> None:
-    """A batch of 20,000 small records, and each of them in turn replaced by one of another size."""
+def test_offsets_of_three_bytes() -> None:
     data, count, last = payload_of([(20_000, 9, 5, 0, (), 0, 0)])
     check(quickly(data, count, last), plainly(data, count, last))
-    for odd in (1, 63, 64, 65, 8190, 8191, 8192, 19_999):
-        stretches = [(odd, 9, 5, 0, (), 0, 0), (1, 70, 500, 70, (), 0, 0), (20, 9, 5, 0, (), 0, 0)]
-        data, count, last = payload_of(stretches)
-        check(quickly(data, count, last), plainly(data, count, last))
+
+
+@pytest.mark.parametrize("wobble", [0, 1])
+@pytest.mark.parametrize("value_size", [5, 200])
+def test_one_record_among_others_unlike_it(value_size: int, wobble: int) -> None:
+    """At the ends of what a short cut may cover, with every number of it shorter and longer than in the others."""
+    for before in (1, 20, 63, 64, 65, 100):
+        for key_size, size in ((9, 5), (9, 200), (9, 9000), (70, 200), (9000, 1), (None, 5), (9, None), (0, 0)):
+            for time in (0, 100, 1 << 30):
+                others = (9, value_size, 0, (), wobble, 0)
+                data, count, last = payload_of([(before, *others), (1, key_size, size, time, (), 0, 0), (30, *others)])
+                check(quickly(data, count, last), plainly(data, count, last))
 
 
 @settings(max_examples=100, deadline=None)

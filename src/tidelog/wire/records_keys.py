@@ -180,9 +180,7 @@ def _alike(
     if n & 1:  # null
         return [], end, longest
     value_length_at = key_at + (n >> 1)
-    n, value_at = read_varint(data, value_length_at)
-    if n & 1:
-        return [], end, longest
+    _, value_at = read_varint(data, value_length_at)
     shape = _Shape(start, body, delta_at, key_length_at, key_at, value_length_at, value_at)
     run = _run(data, shape, end, limit, delta, left)
     if run:
