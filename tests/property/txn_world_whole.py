@@ -317,8 +317,11 @@ class World:
                 timeout_ms=TXN_TIMEOUT_MS,
                 update_ms=self.now_ms,
             )
-            for host in machine.transactions.coordinator.hosts:
-                host.apply(lambda shard, now_ms: [Outcome(records=(transaction.record(),))])
+            try:
+                for host in machine.transactions.coordinator.hosts:
+                    host.apply(lambda shard, now_ms: [Outcome(records=(transaction.record(),))])
+            except PowerLost:
+                return False
             return True
 
         self._until(aged)
