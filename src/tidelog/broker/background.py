@@ -10,16 +10,17 @@ from typing import Final
 from tidelog.broker.cleaner import Cleaner
 from tidelog.broker.coordinators.groups import GroupRoom
 from tidelog.broker.coordinators.transactions import TransactionRoom
-from tidelog.broker.flusher import Flusher
 from tidelog.broker.listener import Listeners
 from tidelog.broker.logs import get_logger
 from tidelog.broker.metadata import Metadata
 from tidelog.broker.partitions import Partitions
+from tidelog.broker.recovery_points import RecoveryPoints
 from tidelog.clock import Clock
 from tidelog.cluster.replica import Replica
 from tidelog.errors import StorageOffline
 from tidelog.storage.swap import delete_segments
 
+FAR_CHECK_SECONDS: Final = 1.0
 IDLE_CHECK_SECONDS: Final = 5.0
 LAG_SAMPLE_SECONDS: Final = 10.0
 SETTLE_SECONDS: Final = 2.0
@@ -34,7 +35,7 @@ class Background:
         metadata: Metadata,
         partitions: Partitions,
         listeners: Listeners,
-        flusher: Flusher,
+        recovery_points: RecoveryPoints,
         cleaner: Cleaner,
         groups: GroupRoom,
         transactions: TransactionRoom,
@@ -43,7 +44,7 @@ class Background:
         self._metadata = metadata
         self._partitions = partitions
         self._listeners = listeners
-        self._flusher = flusher
+        self._recovery_points = recovery_points
         self._cleaner = cleaner
         self._groups = groups
         self._transactions = transactions
@@ -52,7 +53,9 @@ class Background:
 
     def start(self) -> None:
         config = self._partitions.broker_config
+        self._recovery_points.begin()
         self._every(config.log_flush_offset_checkpoint_interval_ms / 1000, self.checkpoint)
+        self._every(FAR_CHECK_SECONDS, self._recovery_points.move_if_far)
         self._every(config.log_retention_check_interval_ms / 1000, self.enforce_retention)
         self._every(PRODUCER_CHECK_SECONDS, self.expire_producers)
         self._every(IDLE_CHECK_SECONDS, self.close_idle)
@@ -77,11 +80,7 @@ class Background:
         self._tasks.append(asyncio.get_running_loop().create_task(repeat()))
 
     async def checkpoint(self) -> None:
-        """Also what brings logs without flush.on.ack to disk, so that a recovery never has much to read."""
-        for replica in self._partitions:
-            if replica.log.failure is None and replica.log.flushed_offset < replica.log.end_offset:
-                self._flusher.mark(replica)
-        await self._partitions.checkpoint()
+        await self._recovery_points.move()
 
     async def enforce_retention(self) -> None:
         for replica in list(self._partitions):

@@ -45,6 +45,7 @@ from tidelog.broker.metadata import LocalMetadata, Metadata
 from tidelog.broker.partitions import Partitions
 from tidelog.broker.peers.marker_sender import MarkerSender, WritesMarkers
 from tidelog.broker.peers.side import ClusterSide
+from tidelog.broker.recovery_points import RecoveryPoints
 from tidelog.broker.requests import Endpoint
 from tidelog.broker.waiting import Waiting
 from tidelog.clock import Clock, SystemClock
@@ -134,7 +135,7 @@ class Node:
                 self.metadata,
                 self.partitions,
                 self.listeners,
-                self.flusher,
+                RecoveryPoints(self.partitions, self.flusher),
                 self.cleaner,
                 self.groups,
                 self.transactions,
