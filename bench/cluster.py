@@ -42,18 +42,21 @@ def _row(name: str, seconds: float, bar: float) -> Result:
 
 
 def _load(cluster: Cluster, topic: str) -> Load:
+    """On all brokers, of which the first partition is watched. A client that has met the struck one alone waits for its
+    own timeouts, twice or three times, before it asks another."""
     make_whole(cluster)
-    create_topic(cluster, topic, min_insync_replicas="2")
-    return Load(cluster.bootstrap_servers, topic, pause_s=0.005, request_timeout_ms=1000)
+    create_topic(cluster, topic, len(cluster.nodes), min_insync_replicas="2")
+    return Load(cluster.bootstrap_servers, topic, len(cluster.nodes), pause_s=0.005, request_timeout_ms=1000, timed=0)
 
 
 def _pause_of(cluster: Cluster, topic: str, strike: Callable[[int], None]) -> float:
     with _load(cluster, topic) as load:
-        load.await_more(100)
+        wait(lambda: len(load.promised_at) >= 30, "the watched partition is written to")
         at = time.monotonic()
         strike(leader_of(cluster, topic))
         time.sleep(_SETTLED_SECONDS)
-        load.await_more(100)
+        settled = time.monotonic()
+        wait(lambda: load.promised_at[-1] > settled, "the watched partition is written to again")
         pause = _longest_pause(load, at)
         make_whole(cluster)
     load.check()

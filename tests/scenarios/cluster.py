@@ -154,9 +154,18 @@ class Load:
     was told that each of them is."""
 
     def __init__(
-        self, bootstrap: str, topic: str, partitions: int = 1, *, pause_s: float = 0.01, request_timeout_ms: int = 2000
+        self,
+        bootstrap: str,
+        topic: str,
+        partitions: int = 1,
+        *,
+        pause_s: float = 0.01,
+        request_timeout_ms: int = 2000,
+        timed: int | None = None,
     ) -> None:
+        """`timed`: the one partition whose acknowledgements are timed."""
         self.topic, self.partitions = topic, partitions
+        self._timed = timed
         self.sent = 0
         self.promised: dict[tuple[int, int], int] = {}
         self.promised_somewhere: list[tuple[int, int]] = []
@@ -210,7 +219,8 @@ class Load:
             self.failed.append(error)
             return
         number, offset, value = message.partition() or 0, message.offset(), int(message.value() or b"-1")
-        self.promised_at.append(time.monotonic())
+        if self._timed is None or number == self._timed:
+            self.promised_at.append(time.monotonic())
         if offset is None or offset < 0:
             self.promised_somewhere.append((number, value))
             return

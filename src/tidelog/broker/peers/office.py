@@ -75,9 +75,9 @@ class Office:
             self._liveness.take_office(here, [], self._clock.monotonic_ms())
             for node in here:
                 if node != leader_id:
-                    # The last one hung up, or was silent long enough for an election. Any of the others may have died
-                    # while there was no controller.
-                    self._suspect(node, only_if_gone=node != before)
+                    # The last one was silent long enough for an election: it has had its time. Any of the others may
+                    # have died while there was no controller.
+                    self._suspect(node, only_if_gone=node != before, waited_ms=SUSPECT_MS if node == before else 0)
             self._balance_at = self._clock.monotonic_ms() + 1000 * self._config.leader_imbalance_check_interval_seconds
 
     # -- what is asked of it ----------------------------------------------------------------------------------------
@@ -146,12 +146,12 @@ class Office:
 
         connection.parked[self] = hung_up
 
-    def _suspect(self, node_id: int, *, only_if_gone: bool = False) -> None:
-        task = asyncio.get_running_loop().create_task(self._probe(node_id, only_if_gone))
+    def _suspect(self, node_id: int, *, only_if_gone: bool = False, waited_ms: int = 0) -> None:
+        task = asyncio.get_running_loop().create_task(self._probe(node_id, only_if_gone, waited_ms))
         self._probing.add(task)
         task.add_done_callback(self._probing.discard)
 
-    async def _probe(self, node_id: int, only_if_gone: bool) -> None:
+    async def _probe(self, node_id: int, only_if_gone: bool, waited_ms: int) -> None:
         """Where nothing listens any more, nobody has to be waited for."""
         request = QuorumStateRequest(cluster_id=self._quorum.machine.image.cluster_id, node_id=self._quorum.node_id)
         heard_by = self._heard_by.get(node_id)
@@ -161,7 +161,7 @@ class Office:
             # Not if it was heard of by another connection meanwhile.
             if self._heard_by.get(node_id) is heard_by and (error.refused or not only_if_gone):
                 now_ms = self._clock.monotonic_ms()
-                self._liveness.suspect(node_id, now_ms - SUSPECT_MS if error.refused else now_ms)
+                self._liveness.suspect(node_id, now_ms - (SUSPECT_MS if error.refused else waited_ms))
                 self._wake.set()
 
     async def propose(self, node_id: int, broker_epoch: int, expected: int, records: Sequence[AnyRecord]) -> int:
