@@ -13,12 +13,11 @@ from tidelog.testing import Cluster
 
 from .cluster_storm import check_replicas
 from .conftest import Mount
-from .test_disk_faults import _new_disk, _pull_the_plug
+from .test_disk_faults import _new_disk, _pull_the_plug, needs_root
 
 pytestmark = [
     pytest.mark.xdist_group("cluster"),
     pytest.mark.timeout(300),
-    pytest.mark.skipif(os.geteuid() != 0, reason="mounting file systems needs root"),
 ]
 
 PARTITIONS = 3
@@ -38,6 +37,7 @@ def fill(path: Path) -> None:
             file.write(bytes(4096))
 
 
+@needs_root
 def test_a_node_whose_disk_is_full_says_so_and_others_lead_for_it(tmp_path: Path, mount: Mount) -> None:
     disk = mount("-t", "tmpfs", "-o", "size=24m", "tmpfs")
     filler = disk / "filler"
@@ -70,6 +70,7 @@ def stop(cluster: Cluster) -> None:
         cluster.terminate(node)
 
 
+@needs_root
 @pytest.mark.parametrize("victims", [(1,), (1, 2, 3)], ids=["one", "all"])
 def test_power_loss_takes_nothing_that_was_acknowledged(tmp_path: Path, mount: Mount, victims: tuple[int, ...]) -> None:
     directory = tmp_path / "cluster"
