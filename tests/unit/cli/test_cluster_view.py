@@ -1,7 +1,9 @@
 """A cluster on a screen and in words: what is drawn, what is told, what counts as broken."""
 
 import json
+import os
 import re
+import subprocess
 from pathlib import Path
 
 import msgspec
@@ -97,6 +99,14 @@ def test_words_for_ends() -> None:
     assert last_words("a\n\n b \n\n") == "b"
     assert last_words("") == "it said nothing"
     assert not is_alive(2**22 + 1, "anything")
+
+
+def test_who_is_alive() -> None:
+    assert is_alive(os.getpid(), "python", "pytest")
+    assert not is_alive(os.getpid(), "a word that is not there")
+    with subprocess.Popen(["true"]) as ended:
+        os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
+        assert not is_alive(ended.pid, "true"), "it has ended, and nobody has taken notice yet"
 
 
 def test_brokers_as_people_type_them() -> None:

@@ -25,6 +25,7 @@ CONTROLLER_PORTS: Final = 100
 """From a broker's port for clients to its port for brokers: 9092 and 9192."""
 _LOOK_SECONDS: Final = 0.2
 _ANSWER_SECONDS: Final = 1.0
+_SIGHT_SECONDS: Final = 10.0
 
 
 def processes(nodes: int, port: int, data_dir: Path, settings: dict[str, str], *, namespaces: bool) -> Processes:
@@ -72,6 +73,7 @@ class Run:
                 network.create()
             began = time.monotonic()
             self._start()
+            self._see_all_of_them()
             if not self._stop:
                 self._announce(time.monotonic() - began)
             self._watch()
@@ -113,6 +115,15 @@ class Run:
                         f"node {node} did not start: {last_words(self._cluster.log_of(node))}",
                         f"all it said is in {self._cluster.directory_of(node) / 'log.txt'}",
                     )
+            time.sleep(0.01)
+
+    def _see_all_of_them(self) -> None:
+        """Before they are called ready: a node lost right afterwards is missed only by those who saw it once."""
+        patience = time.monotonic() + _SIGHT_SECONDS
+        while not self._stop and time.monotonic() < patience:
+            self._watch_cluster()
+            if self._seen is not None and not set(self._cluster.nodes) & set(self._seen.absent):
+                return
             time.sleep(0.01)
 
     def _announce(self, seconds: float) -> None:

@@ -86,15 +86,22 @@ def is_alive(pid: int, *words: str) -> bool:
         said = command.read_bytes()
     except OSError:
         return False
+    if not said:  # one that has ended and waits to be noticed, or one so young that its words are not there yet
+        return _state(pid) not in ("", "Z", "X")
     return any(word.encode() in said for word in words)
 
 
 def is_paused(pid: int) -> bool:
+    return _state(pid) in ("T", "t")
+
+
+def _state(pid: int) -> str:
+    """The kernel's letter for it, or nothing."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
-        return False
-    return stat.rpartition(")")[2].split()[0] in ("T", "t")
+        return ""
+    return stat.rpartition(")")[2].split()[0]
 
 
 def wish_for(directory: Path, node: int, seconds: float) -> bool:
