@@ -1,5 +1,6 @@
 """What must hold after every step, whatever was broken."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tests.simulation.replication.looking import NOTHING, Found, look
@@ -39,6 +40,8 @@ class Checks:
         """What any reader could have seen at an offset: for ever, and for every other reader."""
         self.keys: dict[int, bytes] = {}
         """Of what is known to be at an offset."""
+        self.fate: Callable[[int], bool | None] = lambda offset: None
+        """Whether what is there is shown to readers of committed records, if that is decided."""
         self.leaders: dict[int, int] = {}
         """Leader epoch to who led it, as the controller decided."""
         self.newest: Seat | None = None
@@ -105,11 +108,16 @@ class Checks:
                 require(held.get(offset) == value, f"{who}, but at {offset} has {held.get(offset)!r}, not {value!r}")
 
     def _compacted_away(self, held: dict[int, bytes]) -> set[int]:
-        """What is not there, and need not be: of its key something later is known."""
+        """What is not there, and need not be: of its key something later is known, or its transaction was aborted."""
         if not self.compacted:
             return set()
-        last = {self.keys[offset]: offset for offset in sorted(self.truth)}
-        return {offset for offset in self.truth if offset not in held and last[self.keys[offset]] > offset}
+        aborted = {offset for offset in self.truth if self.fate(offset) is False}
+        last = {self.keys[offset]: offset for offset in sorted(self.truth.keys() - aborted)}
+        return {
+            offset
+            for offset in self.truth.keys() - held.keys()
+            if offset in aborted or last[self.keys[offset]] > offset
+        }
 
     def _look(self, broker: "Seat", low: int | None = None, high: int | None = None) -> Found:
         """Damage stays where it happened."""

@@ -11,6 +11,7 @@ from tidelog.broker.cleaner import Cleaner
 from tidelog.cluster.replica import Replica
 from tidelog.storage import compaction
 from tidelog.storage import log as log_module
+from tidelog.storage.cleaned_transactions import Decisions
 from tidelog.storage.cleaning import RecordFilter
 from tidelog.storage.disk import storage_errors
 from tidelog.storage.durable_log import DurableLog
@@ -20,6 +21,7 @@ from tidelog.wire.record_batch import BatchHeader
 
 ROT = {"rot": True}
 COMPACTION = {"compaction": True}
+COMPACTED_TRANSACTIONS = {"partitions": 2, "compaction": True, "transactions": True}
 
 
 class _Anything:
@@ -116,6 +118,18 @@ def compaction_drops_the_last() -> Iterator[None]:
 
 
 @contextmanager
+def aborted_records_are_last_words() -> Iterator[None]:
+    """What nobody may read makes compaction drop what everybody should."""
+    honest = compaction.map_keys
+
+    def careless(disk: Any, request: Any, decisions: Any) -> Any:
+        return honest(disk, request, Decisions(()))
+
+    with patch.object(compaction, "map_keys", careless):
+        yield
+
+
+@contextmanager
 def gaps_between_segments() -> Iterator[None]:
     """A follower names a segment by its first batch, and not by where the last one ended: a recovery takes what its
     leader compacted in between for the lost end of a segment, and cuts off all that follows."""
@@ -146,6 +160,7 @@ BUGS: dict[Plant, dict[str, Any]] = {
     compaction_goes_up_to_the_end: COMPACTION,
     tombstones_go_at_once: COMPACTION,
     compaction_drops_the_last: COMPACTION,
+    aborted_records_are_last_words: COMPACTED_TRANSACTIONS,
     gaps_between_segments: COMPACTION,
     epochs_begin_where_their_first_record_is_left: COMPACTION,
 }

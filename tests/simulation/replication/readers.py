@@ -54,6 +54,10 @@ class Readers:
         self._by_value[value] = txn
         return value
 
+    def fate(self, number: int, offset: int) -> bool | None:
+        """Whether what is there is shown, if that is decided."""
+        return self._seen[number].get(offset)
+
     # -- at every step ---------------------------------------------------------------------------------------------
 
     def look(self, seat: "Seat") -> None:

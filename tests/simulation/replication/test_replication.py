@@ -129,7 +129,7 @@ def test_worlds_of_compacted_topics(first: int) -> None:
     for seed in range(first, first + GROUP):
         survive(seed, compaction=True)
     for _ in range(GROUP // 2):
-        survive(SystemRandom().randrange(1 << 40), partitions=2, compaction=True, retries=True)
+        survive(SystemRandom().randrange(1 << 40), partitions=2, compaction=True, retries=True, transactions=True)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import heapq
 from collections.abc import Callable
+from functools import partial
 from itertools import count
 from random import Random
 from typing import Any, NamedTuple
@@ -102,6 +103,8 @@ class World:
             node: Broker(self, node, config, Random(self.dice.random())) for node in range(1, self.plan.brokers + 1)
         }
         for checks in self.checks:
+            if self.readers is not None:
+                checks.fate = partial(self.readers.fate, checks.number)
             checks.brokers = {node: broker.seats[checks.number] for node, broker in self.brokers.items()}
 
     def number_of(self, topic: str) -> int:
