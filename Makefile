@@ -52,7 +52,7 @@ else
 	$(BIN)/python -m tests.simulation.replication --seeds $(or $(SEEDS),200) --partitions 3 --groups
 	$(BIN)/python -m tests.simulation.replication --seeds $(or $(SEEDS),200) --partitions 2 --transactions --groups --clocks
 	$(BIN)/python -m tests.simulation.replication --seeds $(or $(SEEDS),200) --partitions 2 --retries --rot
-	$(BIN)/python -m tests.simulation.replication --seeds $(or $(SEEDS),200) --partitions 2 --retries --compaction
+	$(BIN)/python -m tests.simulation.replication --seeds $(or $(SEEDS),200) --partitions 2 --retries --compaction --transactions
 endif
 
 test-peers: setup
