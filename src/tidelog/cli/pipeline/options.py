@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
 import typer
 
+from tidelog.cli.options import Output
 from tidelog.config import parse_assignments
 
 TopicArgument: TypeAlias = Annotated[str, typer.Argument(metavar="TOPIC", help="What is read.")]
@@ -73,28 +74,33 @@ SchemaOption: TypeAlias = Annotated[
 ]
 
 
-def run(
-    make: Any,
-    kind: str,
-    topic: str | Sequence[str],
-    to: str,
-    bootstrap: str,
-    *,
-    name: str | None,
-    conf: list[str] | None,
-    **more: Any,
-) -> None:
+class Runs(NamedTuple):
+    """How often and where, as all pipelines are told."""
+
+    name: str | None
+    once: bool
+    every: str | None
+    master: str | None
+    conf: list[str] | None
+    output: Output
+
+
+def run(make: Any, kind: str, topic: str | Sequence[str], to: str, bootstrap: str, runs: Runs, **more: Any) -> None:
     from tidelog.cli.pipeline.run import run_pipeline
 
     topics = [topic] if isinstance(topic, str) else list(topic)
     run_pipeline(
         make,
-        name=name or "-".join([kind, *topics]),
+        name=runs.name or "-".join([kind, *topics]),
         kind=kind,
         topics=topics,
         to=to,
         bootstrap=bootstrap,
-        conf=parse_assignments(conf or ()),
+        conf=parse_assignments(runs.conf or ()),
+        once=runs.once,
+        every=runs.every,
+        master=runs.master,
+        output=runs.output,
         **more,
     )
 

@@ -19,12 +19,13 @@ from tidelog.cli.pipeline.options import (
     MasterOption,
     NameOption,
     OnceOption,
+    Runs,
     SchemaOption,
     ToBootstrapOption,
     TopicArgument,
 )
 from tidelog.cli.pipeline.results import Results
-from tidelog.cli.pipeline.work import Means, Reads, Runs, Writes, run_work
+from tidelog.cli.pipeline.work import Means, Reads, Writes, run_work
 
 _TO = "a topic, or a directory: that has a slash in it"
 ToOption: TypeAlias = Annotated[str, typer.Option("--to", metavar="TOPIC|DIR", help=f"Where results go: {_TO}.")]

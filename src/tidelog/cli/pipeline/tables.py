@@ -18,6 +18,7 @@ from tidelog.cli.pipeline.options import (
     MasterOption,
     NameOption,
     OnceOption,
+    Runs,
     SchemaOption,
     TopicArgument,
     Value,
@@ -78,20 +79,8 @@ def archive(
 
     # A file per batch and day: without an interval a quiet topic would become thousands of tiny ones.
     interval = every or (None if once else "1 minute")
-    run(
-        make,
-        "archive",
-        topic,
-        str(to),
-        bootstrap,
-        name=name,
-        once=once,
-        every=interval,
-        master=master,
-        conf=conf,
-        output=output,
-        targets={bootstrap: [dead_letter]} if dead_letter else None,
-    )
+    runs = Runs(name, once, interval, master, conf, output)
+    run(make, "archive", topic, str(to), bootstrap, runs, targets={bootstrap: [dead_letter]} if dead_letter else None)
 
 
 def view(
@@ -128,16 +117,4 @@ def view(
         return build(spark, wanted)
 
     interval = every or (None if once else "10 seconds")
-    run(
-        make,
-        "view",
-        topic,
-        str(to),
-        bootstrap,
-        name=name,
-        once=once,
-        every=interval,
-        master=master,
-        conf=conf,
-        output=output,
-    )
+    run(make, "view", topic, str(to), bootstrap, Runs(name, once, interval, master, conf, output))

@@ -16,6 +16,7 @@ from tidelog.cli.pipeline.options import (
     MasterOption,
     NameOption,
     OnceOption,
+    Runs,
     SchemaOption,
     ToBootstrapOption,
     TopicArgument,
@@ -62,19 +63,7 @@ def replay(
         wanted = _route(topic, bootstrap, to_bootstrap, checkpoint, chosen, start, batch_records, group)
         return build(spark, wanted, to, until_timestamp=end, keep_time=not new_time)
 
-    run(
-        make,
-        "replay",
-        topic,
-        to,
-        bootstrap,
-        name=chosen,
-        once=once,
-        every=every,
-        master=master,
-        conf=conf,
-        output=output,
-    )
+    run(make, "replay", topic, to, bootstrap, Runs(chosen, once, every, master, conf, output))
 
 
 def route(
@@ -115,19 +104,7 @@ def route(
         return build(spark, wanted, rules, otherwise=otherwise, value=value.value, schema=schema)
 
     targets = ", ".join([*rules, *([otherwise] if otherwise else [])])
-    run(
-        make,
-        "route",
-        topic,
-        targets,
-        bootstrap,
-        name=chosen,
-        once=once,
-        every=every,
-        master=master,
-        conf=conf,
-        output=output,
-    )
+    run(make, "route", topic, targets, bootstrap, Runs(chosen, once, every, master, conf, output))
 
 
 def _route(

@@ -13,6 +13,7 @@ from tidelog.cli.pipeline.options import (
     MasterOption,
     NameOption,
     OnceOption,
+    Runs,
     checkpoint_of,
     run,
 )
@@ -58,10 +59,10 @@ def run_file(
         given = arguments(function, options, bootstrap)
         return queries(function, file, spark, chosen, given, once=once)
 
-    more: dict[str, Any] = {"name": chosen, "once": once, "every": every, "master": master, "conf": conf}
+    runs = Runs(chosen, once, every, master, conf, output)
     if declarative:
         from tidelog.cli.pipeline.declared import run_declared
 
-        run_declared(file, options, home, bootstrap, output=output, **more)
+        run_declared(file, options, home, bootstrap, **runs._asdict())
         return
-    run(make, "run", (), str(file), bootstrap, output=output, **more)
+    run(make, "run", (), str(file), bootstrap, runs)

@@ -6,8 +6,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from tidelog.cli.options import Output
-from tidelog.cli.pipeline.options import Format, checkpoint_of, parse_start, run
+from tidelog.cli.pipeline.options import Format, Runs, checkpoint_of, parse_start, run
 from tidelog.cli.pipeline.results import Results
 from tidelog.cli.problems import Problem
 
@@ -38,15 +37,6 @@ class Writes(NamedTuple):
     dead_letter: str | None
 
 
-class Runs(NamedTuple):
-    name: str
-    once: bool
-    every: str | None
-    master: str | None
-    conf: list[str] | None
-    output: Output
-
-
 Plan: TypeAlias = Callable[..., "tuple[Work, Callable[[Any], Any]]"]
 """Given what all pipelines are told, what this one is told and how its queries are built in a session."""
 
@@ -68,7 +58,7 @@ def run_work(
                 topic=reads.topic,
                 bootstrap_servers=reads.bootstrap,
                 to=target,
-                home=writes.checkpoint or _home(target, runs.name, until_end),
+                home=writes.checkpoint or _home(target, runs.name or kind, until_end),
                 bootstrap_servers_to=writes.to_bootstrap,
                 format=writes.format.value,
                 dead_letter=writes.dead_letter,
@@ -92,7 +82,7 @@ def run_work(
             work.topics,
             target.name,
             reads.bootstrap,
-            **runs._asdict(),
+            runs,
             targets={work.servers_to: written},
             results=results,
         )
