@@ -1,15 +1,17 @@
 """Does a produce cost more when there is more of everything else? One record per request, one after the other."""
 
 from functools import partial
+from itertools import pairwise
 
 from bench.peers import clients, raw
-from bench.peers.rows.history import filled
+from bench.peers.rows.history import fill
 from bench.peers.rows.latency import CACHED
 from bench.peers.rows.row import Row
 from bench.peers.samples import Metric, Values
 from bench.peers.servers.broker import Broker
 
 PARTITIONS, CONNECTIONS = (1, 10, 100, 1_000, 10_000), (1, 100, 1_000)
+REQUESTS = 10_000
 
 
 def _cost(broker: Broker, topic: str, *, partitions: int = 1, connections: int = 1) -> tuple[float, float]:
@@ -21,7 +23,7 @@ def _cost(broker: Broker, topic: str, *, partitions: int = 1, connections: int =
     where = raw.partition_at(framed, batch)
     load = ("crowd", "spread", broker.host, broker.port, request, connections)
     clients.run(*load, max(partitions, connections), 1, where, partitions)  # every log open, every connection greeted
-    count = broker.scaled(10_000)
+    count = broker.scaled(REQUESTS)
     cpu = broker.cpu_s()
     took = clients.run(*load, count, 1, where, partitions)
     return (broker.cpu_s() - cpu) / count * 1e6, took["p50_us"]
@@ -48,16 +50,17 @@ def by_connections(broker: Broker) -> Values:
 
 
 def by_history(broker: Broker, *, gigabytes: tuple[int, ...]) -> Values:
-    values = {}
-    topic, had = broker.make_topic("growth"), 0
-    values["cpu_0"], values["p50_0"] = _cost(broker, topic)
-    broker.delete_topic(topic)
-    for size in gigabytes:
-        topic, _ = filled(broker, "growth", broker.scaled(size * 1000), 1)
+    """One topic that grows: nothing has to be deleted, which some do a minute later."""
+    values, records = {}, 0
+    topic = broker.make_topic("growth")
+    for had, size in pairwise((0, 0, *gigabytes)):
+        if size > had:
+            records += fill(broker, topic, broker.scaled((size - had) * 1000))
         values[f"cpu_{size}"], values[f"p50_{size}"] = _cost(broker, topic)
-        broker.delete_topic(topic)
-        had = size
-    values["growth"] = values[f"p50_{had}"] / values["p50_0"]
+        records += 1 + broker.scaled(REQUESTS)
+    broker.check_end(topic, records, 1)
+    broker.delete_topic(topic)
+    values["growth"] = values[f"p50_{gigabytes[-1]}"] / values["p50_0"]
     return values
 
 

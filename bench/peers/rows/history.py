@@ -15,16 +15,20 @@ _TOPICS: dict[int, tuple[str, int]] = {}  # by broker process: written once, rea
 
 
 def filled(broker: Broker, name: str, megabytes: int, partitions: int) -> tuple[str, int]:
-    """A topic with this much in it, in batches of almost 1 MB; and the records of one partition."""
+    """A topic with this much in it; and the records of one partition."""
     topic = broker.make_topic(name, partitions=partitions)
-    request = broker.work_dir / "request"
-    batch = raw.batch(PER_BATCH, RECORD_BYTES)
     batches = max(1, megabytes // partitions)
-    for partition in range(partitions):
-        request.write_bytes(raw.produce(topic, batch, partition=partition))
-        native.run("blast", "send", broker.host, broker.port, request, batches, 4)
-    broker.check_end(topic, batches * PER_BATCH * partitions, partitions)
-    return topic, batches * PER_BATCH
+    each = [fill(broker, topic, batches, partition) for partition in range(partitions)]
+    broker.check_end(topic, sum(each), partitions)
+    return topic, each[0]
+
+
+def fill(broker: Broker, topic: str, megabytes: int, partition: int = 0) -> int:
+    """In batches of almost 1 MB; how many records that is."""
+    request = broker.work_dir / "request"
+    request.write_bytes(raw.produce(topic, raw.batch(PER_BATCH, RECORD_BYTES), partition=partition))
+    native.run("blast", "send", broker.host, broker.port, request, megabytes, 4)
+    return megabytes * PER_BATCH
 
 
 def read(broker: Broker, *, consumers: int) -> Values:
