@@ -86,7 +86,9 @@ def check_fetch(response: FetchResponse, version: int) -> None:
     sent = b"".join(part if isinstance(part, bytes) else part.content for part in parts)
     assert sent == encode_response(1, version, 77, encode(response, version))
     slices = sum(bool(partition.records) for topic in response.responses for partition in topic.partitions)
-    assert [isinstance(part, bytes) for part in parts] == [True, False] * slices + [True]
+    assert [isinstance(part, bytes) for part in parts][: 2 * slices] == [True, False] * slices
+    assert len(parts) <= 2 * slices + 1
+    assert b"" not in parts
 
 
 def check_produce(response: ProduceResponse, version: int) -> None:

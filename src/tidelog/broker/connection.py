@@ -1,7 +1,8 @@
 """One client socket: bytes in, whole frames to dispatch, answers out in request order.
 
 Raw non-blocking sockets on the event loop, without asyncio transports: reads go straight into our buffer, answers
-leave in the same wake-up that made them, and file slices leave by `sendfile`, none of which transports allow.
+leave in the same turn of the loop that made them, together with those to other clients (`outbox`), and file slices
+leave by `sendfile`, none of which transports allow.
 
 All connections read into one shared buffer, and most requests are whole when they arrive, so an idle or quick client
 costs no buffer at all; only the rest of a half-received frame is kept.
@@ -20,6 +21,7 @@ from struct import Struct
 from typing import Final, Protocol
 
 from tidelog.broker.buffers import BufferPool
+from tidelog.broker.outbox import Outbox
 from tidelog.storage.log import Slice
 
 Part = bytes | Slice
@@ -56,8 +58,8 @@ class FrameHandler(Protocol):
 class Connection:
     __slots__ = (
         "_answers", "_armed", "_buffer", "_closed", "_corked", "_dispatch", "_end", "_exclusive", "_loop", "_max_frame",
-        "_max_in_flight", "_on_close", "_out", "_pool", "_reading", "_sock", "_start", "_view", "_warming", "_writing",
-        "bytes_in", "fd", "host", "last_active", "number", "parked", "peer", "port",
+        "_max_in_flight", "_on_close", "_out", "_outbox", "_pool", "_reading", "_sock", "_start", "_view", "_warming",
+        "_writing", "fd", "host", "last_active", "number", "parked", "peer", "port",
     )  # fmt: skip
 
     def __init__(
@@ -66,6 +68,7 @@ class Connection:
         loop: AbstractEventLoop,
         dispatch: FrameHandler,
         pool: BufferPool,
+        outbox: Outbox,
         *,
         max_frame: int,
         max_in_flight: int,
@@ -79,6 +82,7 @@ class Connection:
         self._loop = loop
         self._dispatch = dispatch
         self._pool = pool
+        self._outbox = outbox
         self._max_frame = max_frame
         self._max_in_flight = max_in_flight
         self._on_close = on_close
@@ -89,7 +93,6 @@ class Connection:
         self._out: deque[Part] = deque()
         self._corked = self._writing = self._closed = self._exclusive = self._armed = self._warming = False
         self._reading = True
-        self.bytes_in = 0
         self.parked: dict[object, Callable[[], None]] = {}
         """What waits for this client elsewhere, and how to end it when the client is gone."""
         self.last_active = loop.time()
@@ -102,21 +105,21 @@ class Connection:
     # -- in ---------------------------------------------------------------------------------------------------------
 
     def _on_readable(self) -> None:
+        end = self._end
         try:
-            count = self._sock.recv_into(self._view[self._end :])
+            count = self._sock.recv_into(self._view[end:] if end else self._view)
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:
             self.close(f"read failed: {error}")
             return
         if count == 0:
-            if self._end == len(self._view):
+            if end == len(self._view):
                 self._process()  # it was our room that ended, not the stream
             else:
                 self.close("closed by the client")
             return
-        self._end += count
-        self.bytes_in += count
+        self._end = end + count
         self.last_active = self._loop.time()
         self._process()
 
@@ -125,23 +128,20 @@ class Connection:
         return not (self._exclusive or self._writing or self._closed or len(self._answers) >= self._max_in_flight)
 
     def _process(self) -> None:
-        """Dispatch every whole frame at hand, then send all their answers in one go."""
+        """Dispatch every whole frame at hand; all their answers are sent in one go."""
         if self._corked or self._closed:
             return
         self._corked = True
         frames = 0
-        while self._may_take() and frames < FRAMES_PER_TURN:
-            frames += 1
-            available = self._end - self._start
-            if available < 4:
-                break
-            size = _SIZE.unpack_from(self._buffer, self._start)[0]
+        while self._end - self._start >= 4 and frames < FRAMES_PER_TURN and self._may_take():
+            begin = self._start + 4
+            size = _SIZE.unpack_from(self._buffer, begin - 4)[0]
             if not _MIN_FRAME <= size <= self._max_frame:
                 self.close(f"frame of {size} bytes; {_MIN_FRAME} to {self._max_frame} are allowed")
                 return
-            if available < size + 4:
+            if self._end - begin < size:
                 break
-            begin = self._start + 4
+            frames += 1
             self._start = begin + size
             self._dispatch(self, self._view[begin : self._start])
             if len(self._out) >= MAX_CORKED:
@@ -149,9 +149,16 @@ class Connection:
         self._corked = False
         if self._closed:
             return
-        self._make_room()
+        quick = self._buffer is self._pool.shared
+        if quick and self._start == self._end:
+            self._start = self._end = 0
+        else:
+            self._make_room()
         if self._out and not self._writing:
-            self._write()
+            if quick:
+                self._outbox.add(self)
+            else:
+                self._write()  # a big request has taken its time
         if frames == FRAMES_PER_TURN and self._start < self._end:
             self._loop.call_soon(self._process)
         self._watch_reading()
@@ -239,6 +246,10 @@ class Connection:
             self._write()
         self._watch_reading()
 
+    def send_now(self) -> None:
+        if self._out and not self._writing and not self._closed:
+            self._write()
+
     def _write(self) -> None:
         out = self._out
         budget = WRITE_TURN
@@ -266,7 +277,7 @@ class Connection:
             self._watch_reading()
 
     def _write_bytes(self, head: bytes) -> int:
-        """One send for all bytes up to the next slice."""
+        """One send for all bytes up to the next slice that is not small."""
         out = self._out
         if len(out) == 1:
             sent = self._sock.send(head)
@@ -275,11 +286,7 @@ class Connection:
             else:
                 out[0] = head[sent:]
             return sent
-        gathered: list[bytes] = []
-        for part in out:
-            if not isinstance(part, bytes) or len(gathered) == MAX_GATHER:
-                break
-            gathered.append(part)
+        gathered = self._gather()
         # More follows at once: let the kernel fill the packet.
         sent = self._sock.sendmsg(gathered, (), socket.MSG_MORE if len(gathered) < len(out) else 0)
         left = sent
@@ -290,6 +297,24 @@ class Connection:
             left -= len(part)
             out.popleft()
         return sent
+
+    def _gather(self) -> list[bytes]:
+        """What to send at once: bytes, and small slices between them as far as they are in the page cache. No more is
+        read than goes by one send, so that it is not read for a client that does not take it."""
+        out = self._out
+        gathered: list[bytes] = []
+        left = SENDFILE_MIN
+        for index, part in enumerate(out):
+            if not isinstance(part, bytes):
+                data = part.file.read_cached(part.position, part.length) if part.length < left else None
+                if data is None:
+                    break
+                out[index] = part = data
+            gathered.append(part)
+            left -= len(part)
+            if len(gathered) == MAX_GATHER:
+                break
+        return gathered
 
     def _write_slice(self, piece: Slice) -> int:
         if piece.length < SENDFILE_MIN:

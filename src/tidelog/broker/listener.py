@@ -10,6 +10,7 @@ from typing import Final
 from tidelog.broker.buffers import BufferPool
 from tidelog.broker.connection import Connection, FrameHandler
 from tidelog.broker.logs import get_logger
+from tidelog.broker.outbox import Outbox
 from tidelog.config import BrokerConfig
 
 BACKLOG: Final = 1024
@@ -31,6 +32,7 @@ class Listeners:
         self._config = config
         self._dispatch = dispatch
         self._pool = BufferPool()
+        self._outbox = Outbox(loop)
         self._sockets: list[socket.socket] = []
         self._accepted = 0
         self._refusing = False
@@ -126,6 +128,7 @@ class Listeners:
                 self._loop,
                 self._dispatch,
                 self._pool,
+                self._outbox,
                 max_frame=self._config.socket_request_max_bytes,
                 max_in_flight=self._config.queued_max_requests,
                 on_close=self._forget,

@@ -104,7 +104,8 @@ def encode_fetch_response(
             pending = _legacy_partitions(topic.partitions, version, parts, pending)
     if flexible:
         pending.append(_end_of_body(version, node_endpoints) if node_endpoints else b"\0")
-    parts.append(b"".join(pending))
+    if pending:  # an old answer ends with its last record set
+        parts.append(b"".join(pending))
     size = sum(len(part) if type(part) is bytes else part.length for part in parts)
     parts[0] = response_start(FETCH_KEY, version, correlation_id, size) + parts[0]
     return parts

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from tidelog.broker.buffers import GRANT, SHARED, BufferPool
 from tidelog.broker.connection import FRAMES_PER_TURN, SENDFILE_MIN, Answer, Connection
+from tidelog.broker.outbox import SENDERS_MAX, Outbox
 from tidelog.storage.disk import RealFile
 from tidelog.storage.log import Slice
 
@@ -25,7 +26,9 @@ MAX_FRAME = 16 * 1024 * 1024
 class Peer:
     """The client's end, and what the broker's end was given."""
 
-    def __init__(self, handle: Callable[[Connection, bytes], None], max_in_flight: int = 100) -> None:
+    def __init__(
+        self, handle: Callable[[Connection, bytes], None], max_in_flight: int = 100, outbox: Outbox | None = None
+    ) -> None:
         self.client = socket.create_server(("127.0.0.1", 0))
         listener = self.client
         self.client = socket.create_connection(listener.getsockname())
@@ -46,6 +49,7 @@ class Peer:
             asyncio.get_running_loop(),
             dispatch,
             self.pool,
+            outbox or Outbox(asyncio.get_running_loop()),
             max_frame=MAX_FRAME,
             max_in_flight=max_in_flight,
             on_close=lambda connection, reason: self.closed.append(reason),
@@ -297,3 +301,53 @@ def test_a_flood_of_small_requests_leaves_turns_for_others() -> None:
         peer.end()
 
     run(scenario)
+
+
+def test_clients_that_ask_in_one_turn_are_answered_when_all_were_heard() -> None:
+    async def scenario() -> None:
+        outbox = Outbox(asyncio.get_running_loop())
+        peers: list[Peer] = []
+
+        def answer(connection: Connection, body: bytes) -> None:
+            assert all(map(_is_silent, peers)), "nobody is answered before everybody was heard"
+            echo(connection, body)
+
+        peers += [Peer(answer, outbox=outbox) for _ in range(SENDERS_MAX // 2)]
+        for peer in peers:
+            peer.client.send(frame(b"question"))
+        await asyncio.sleep(0.01)  # all are readable before the loop looks
+        for peer in peers:
+            assert await peer.receive(12) == frame(b"question")
+            peer.end()
+
+    run(scenario)
+
+
+def test_nobody_waits_for_more_than_a_number_of_others() -> None:
+    async def scenario() -> None:
+        outbox = Outbox(asyncio.get_running_loop())
+        sent: list[int] = []
+        for number in range(SENDERS_MAX + 1):
+            outbox.add(_Sender(sent, number))
+        assert sent == list(range(SENDERS_MAX))
+        await asyncio.sleep(0)
+        assert sent == list(range(SENDERS_MAX + 1))
+
+    run(scenario)
+
+
+class _Sender:
+    def __init__(self, sent: list[int], number: int) -> None:
+        self._sent = sent
+        self._number = number
+
+    def send_now(self) -> None:
+        self._sent.append(self._number)
+
+
+def _is_silent(peer: Peer) -> bool:
+    try:
+        peer.client.recv(1, socket.MSG_PEEK)
+    except BlockingIOError:
+        return True
+    return False
