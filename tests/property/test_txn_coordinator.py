@@ -91,7 +91,7 @@ def the_second_protocol_keeps_its_epoch(plant: Plant) -> None:
     honest = Transaction.ended
 
     def ended(self: Transaction, *arguments: Any) -> Transaction:
-        return replace(honest(self, *arguments), producer_epoch=self.producer_epoch)
+        return msgspec.structs.replace(honest(self, *arguments), producer_epoch=self.producer_epoch)
 
     plant.setattr(Transaction, "ended", ended)
 
@@ -100,7 +100,7 @@ def a_timeout_keeps_the_epoch(plant: Plant) -> None:
     honest = Transaction.fenced
 
     def fenced(self: Transaction, now_ms: int, *, may_go_on: bool) -> Transaction:
-        return replace(honest(self, now_ms, may_go_on=may_go_on), producer_epoch=self.producer_epoch)
+        return msgspec.structs.replace(honest(self, now_ms, may_go_on=may_go_on), producer_epoch=self.producer_epoch)
 
     plant.setattr(Transaction, "fenced", fenced)
 
@@ -132,7 +132,7 @@ def a_restart_aborts_what_was_decided(plant: Plant) -> None:
         honest(self, record, offset, producer_id)
         found = self.find(record.transactional_id)
         if found is not None and found.state is State.PREPARE_COMMIT and not self.coordinator_epoch % 2:
-            self._transactions[found.transactional_id] = replace(found, state=State.PREPARE_ABORT)
+            self._transactions[found.transactional_id] = msgspec.structs.replace(found, state=State.PREPARE_ABORT)
 
     plant.setattr(TransactionShard, "replay", replay)
 
@@ -164,7 +164,7 @@ def a_new_producer_leaves_the_old_transaction_open(plant: Plant) -> None:
 
     def initialise(transaction: Any, *rest: Any) -> Any:
         if transaction is not None and transaction.state is State.ONGOING:
-            transaction = replace(transaction, state=State.COMPLETE_ABORT)
+            transaction = msgspec.structs.replace(transaction, state=State.COMPLETE_ABORT)
         return honest(transaction, *rest)
 
     plant.setattr(shard, "initialise", initialise)

@@ -1,11 +1,10 @@
 """The wiring: every part of a broker is made and handed its neighbours here, and nowhere else."""
 
 import asyncio
-import secrets
 import shutil
 from functools import partial
 from random import Random
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from uuid import NAMESPACE_URL, UUID, uuid4, uuid5
 
 from tidelog.broker.advertised import Advertised
@@ -33,18 +32,15 @@ from tidelog.broker.handlers.inspection import InspectionHandler
 from tidelog.broker.handlers.offsets import OffsetsHandler
 from tidelog.broker.handlers.produce import ProduceHandler
 from tidelog.broker.handlers.producer_ids import ProducerIdsHandler
-from tidelog.broker.handlers.quorum import QuorumHandler
 from tidelog.broker.handlers.reassignments import ReassignmentsHandler
 from tidelog.broker.handlers.topics import TopicsHandler
 from tidelog.broker.handlers.transactional_offsets import TransactionalOffsetsHandler
 from tidelog.broker.handlers.transactions import TransactionRequests, TransactionsHandler
-from tidelog.broker.handlers.voters import VotersHandler
 from tidelog.broker.listener import Listeners
 from tidelog.broker.logs import get_logger
 from tidelog.broker.metadata import LocalMetadata, Metadata
 from tidelog.broker.partitions import Partitions
 from tidelog.broker.peers.marker_sender import MarkerSender, WritesMarkers
-from tidelog.broker.peers.side import ClusterSide
 from tidelog.broker.recovery_points import RecoveryPoints
 from tidelog.broker.requests import Endpoint
 from tidelog.broker.waiting import Waiting
@@ -58,6 +54,9 @@ from tidelog.ids import NO_TOPIC_ID
 from tidelog.storage.checkpoints import encode_uuid
 from tidelog.storage.disk import OUT_OF_DESCRIPTORS, RealDisk
 from tidelog.storage.log_dir import LogDir
+
+if TYPE_CHECKING:
+    from tidelog.broker.peers.side import ClusterSide
 
 DRAIN_SECONDS: Final = 5.0
 
@@ -92,12 +91,7 @@ class Node:
             self.waiting = Waiting(loop)
             self.flusher = Flusher(loop, self._on_sync_error)
             self.deep_work = DeepWork(loop)
-            self.cluster: ClusterSide | None = None
-            if self.config.controller_quorum_voters is not None:
-                self.cluster = ClusterSide(
-                    self.config, self.directory, self.partitions, self.clock, loop, self._give_up_directory
-                )
-                self.partitions.may_act = self.cluster.is_registered_in
+            self.cluster = self._make_cluster_side(loop)
             self.metadata: Metadata = self._load_metadata() if self.cluster is None else self.cluster.metadata
             self.metadata.subscribe(self.partitions.follow)
             self.groups = GroupRoom(
@@ -107,7 +101,7 @@ class Node:
                 self.flusher,
                 self.clock,
                 loop,
-                Random(secrets.randbits(64)),
+                Random(),
             )
             self.metadata.subscribe(self.groups.follow)
             self.producer_ids = ProducerIds(self.metadata)
@@ -153,6 +147,16 @@ class Node:
             self.directory.forget_absent()
         self.listeners.start()
         self.background.start()
+
+    def _make_cluster_side(self, loop: asyncio.AbstractEventLoop) -> "ClusterSide | None":
+        if self.config.controller_quorum_voters is None:
+            return None
+        # Not before: a broker that is alone starts without the rooms that only a cluster needs.
+        from tidelog.broker.peers.side import ClusterSide
+
+        side = ClusterSide(self.config, self.directory, self.partitions, self.clock, loop, self._give_up_directory)
+        self.partitions.may_act = side.is_registered_in
+        return side
 
     def _markers_to_all(self, loop: asyncio.AbstractEventLoop) -> WritesMarkers:
         if self.cluster is None:
@@ -217,7 +221,7 @@ class Node:
     def _make_endpoints(self) -> list[Endpoint]:
         config = self.config
         topics = TopicsHandler(self.metadata, self.partitions, uuid4, config.node_id)
-        sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, Random(secrets.randbits(64)))
+        sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, Random())
         advertised = Advertised(config)
         group_requests = GroupRequests(self.groups.coordinator)
         transaction_requests = TransactionRequests(self.transactions.coordinator, self.producer_ids)
@@ -256,18 +260,19 @@ class Node:
         )
         self.endpoints = [endpoint for handler in handlers for endpoint in handler.endpoints()]
         if self.cluster is not None:
-            for handler in (
-                ReassignmentsHandler(self.metadata),
-                self._quorum_handler(self.cluster),
-                VotersHandler(self.cluster.quorum, self.cluster.metadata, self.clock),
-            ):
-                self.endpoints += handler.endpoints()
+            self.endpoints += ReassignmentsHandler(self.metadata).endpoints()
+            self.endpoints += self._quorum_endpoints(self.cluster)
         return self.endpoints
 
-    def _quorum_handler(self, cluster: ClusterSide, *, for_brokers: bool = False) -> QuorumHandler:
-        return QuorumHandler(cluster.quorum, cluster.metadata, self.clock, for_brokers=for_brokers)
+    def _quorum_endpoints(self, cluster: "ClusterSide", *, for_brokers: bool = False) -> list[Endpoint]:
+        from tidelog.broker.handlers.quorum import QuorumHandler
+        from tidelog.broker.handlers.voters import VotersHandler
 
-    def _endpoints_for_brokers(self, cluster: ClusterSide) -> list[Endpoint]:
+        quorum = QuorumHandler(cluster.quorum, cluster.metadata, self.clock, for_brokers=for_brokers)
+        voters = VotersHandler(cluster.quorum, cluster.metadata, self.clock, for_brokers=for_brokers)
+        return [*quorum.endpoints(), *voters.endpoints()]
+
+    def _endpoints_for_brokers(self, cluster: "ClusterSide") -> list[Endpoint]:
         """What other brokers may ask besides what is only theirs to ask."""
         sessions = FetchSessions(0, Random(0))
         requests = TransactionRequests(self.transactions.coordinator, self.producer_ids)
@@ -282,10 +287,9 @@ class Node:
             ),
             OffsetsHandler(self.partitions, for_brokers=True),
             TransactionsHandler(requests, self.groups.coordinator, self.metadata, self.markers),
-            self._quorum_handler(cluster, for_brokers=True),
-            VotersHandler(cluster.quorum, cluster.metadata, self.clock, for_brokers=True),
         )
-        return [endpoint for handler in handlers for endpoint in handler.endpoints()]
+        endpoints = [endpoint for handler in handlers for endpoint in handler.endpoints()]
+        return endpoints + self._quorum_endpoints(cluster, for_brokers=True)
 
     def _on_refused(self, replica: Replica, error: StorageOffline) -> None:
         """The disk took nothing of a write, most likely because it is full. Alone, that is told to whoever writes until
@@ -312,7 +316,7 @@ class Node:
             # the way.
             self._leaving = asyncio.get_running_loop().create_task(self._leave_for_good(self.cluster, reason))
 
-    async def _leave_for_good(self, cluster: ClusterSide, reason: str) -> None:
+    async def _leave_for_good(self, cluster: "ClusterSide", reason: str) -> None:
         await cluster.abandon()
         self.failed.set_result(reason)
 

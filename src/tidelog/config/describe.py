@@ -1,7 +1,8 @@
 """Settings as DescribeConfigs tells them: the value in force, where it comes from, and what it would fall back to."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from tidelog.config.broker import BROKER_SETTINGS, BrokerConfig
 from tidelog.config.given import Source
@@ -10,15 +11,13 @@ from tidelog.config.setting import ConfigType, Setting, render
 from tidelog.config.topic import TOPIC_SETTINGS, TopicConfig, inherited
 
 
-@dataclass(frozen=True, slots=True)
-class Synonym:
+class Synonym(msgspec.Struct, frozen=True):
     name: str
     value: str | None
     source: Source
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Described:
+class Described(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     value: str | None  # None when unset, and always when sensitive
     source: Source

@@ -1,7 +1,8 @@
 """Values that somebody wrote down, and where."""
 
-from dataclasses import dataclass
 from enum import IntEnum
+
+import msgspec
 
 
 class Source(IntEnum):
@@ -14,8 +15,7 @@ class Source(IntEnum):
     DYNAMIC_GROUP_CONFIG = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Given:
+class Given(msgspec.Struct, frozen=True):
     """A value somebody wrote down, and where."""
 
     text: str

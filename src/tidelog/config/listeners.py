@@ -1,8 +1,9 @@
 """`listeners` and `advertised.listeners`: where the broker binds, and what it tells clients."""
 
 import re
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 PROTOCOLS: Final = ("PLAINTEXT",)
 _SHAPE: Final = re.compile(r"^(?P<name>[A-Za-z0-9_]+)://(?P<host>\[[0-9A-Fa-f:.%]+\]|[^\[\]/:\s]*):(?P<port>\d{1,5})$")
@@ -10,8 +11,7 @@ _SHAPE: Final = re.compile(r"^(?P<name>[A-Za-z0-9_]+)://(?P<host>\[[0-9A-Fa-f:.%
 _VOTER: Final = re.compile(r"^(?P<id>\d{1,9})@(?P<host>\[[0-9A-Fa-f:.%]+\]|[^\[\]/:\s]+):(?P<port>\d{1,5})$")
 
 
-@dataclass(frozen=True, slots=True)
-class Listener:
+class Listener(msgspec.Struct, frozen=True):
     name: str
     host: str  # "" binds every interface
     port: int

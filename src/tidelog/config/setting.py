@@ -6,10 +6,12 @@ reads and the reference page cannot disagree. Kafka's name of a setting is its a
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields
 from difflib import get_close_matches
 from enum import IntEnum
 from typing import Any, Final, TypeAlias
+
+import msgspec
 
 from tidelog.errors import InvalidConfig
 
@@ -30,16 +32,14 @@ class ConfigType(IntEnum):
     LIST = 7
 
 
-@dataclass(frozen=True, slots=True)
-class Valid:
+class Valid(msgspec.Struct, frozen=True):
     """A condition on a parsed value and the words that say it."""
 
     words: str
     holds: Callable[[Any], bool]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class Setting(msgspec.Struct, frozen=True, kw_only=True):
     name: str = ""  # filled in by `table`, from the attribute
     type: ConfigType
     default: Value
@@ -198,7 +198,7 @@ def list_of(default: tuple[str, ...] | frozenset[str] | None, doc: str, valid: V
 def table(config: type) -> dict[str, Setting]:
     """The settings of a config class by Kafka's name, in alphabetical order."""
     rows = [
-        replace(row.metadata["setting"], name=row.name.replace("_", "."))
+        msgspec.structs.replace(row.metadata["setting"], name=row.name.replace("_", "."))
         for row in fields(config)
         if "setting" in row.metadata
     ]

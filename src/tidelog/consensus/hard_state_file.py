@@ -6,11 +6,11 @@ The id lives beside the log it vouches for: whoever removes the one removes the 
 from typing import Final, NamedTuple
 
 import msgspec
-from crc32c import crc32c
 
 from tidelog.consensus.entries import HardState
 from tidelog.consensus.voters import NOBODY, ReplicaKey
 from tidelog.errors import CorruptMessage
+from tidelog.wire.checksum import crc32c
 
 QUORUM_STATE: Final = "quorum-state"
 

@@ -7,9 +7,10 @@ out; the rest is due when its share of the bytes passes `min.cleanable.dirty.rat
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, NamedTuple
+
+import msgspec
 
 from tidelog.config import TopicConfig
 from tidelog.ids import TopicPartition
@@ -25,8 +26,7 @@ class SegmentFacts(NamedTuple):
     max_timestamp: int
 
 
-@dataclass(frozen=True, slots=True)
-class Cleanable:
+class Cleanable(msgspec.Struct, frozen=True):
     """A log's state of cleanliness. `segments` (base offsets) end where `upper` begins."""
 
     first_dirty: int

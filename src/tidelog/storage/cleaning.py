@@ -5,8 +5,9 @@ bit a new and valid checksum.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from tidelog.errors import CorruptMessage
 from tidelog.storage.cleaned_transactions import Decisions, MarkersInUse
@@ -37,8 +38,7 @@ PEEK_CHUNK: Final = 1 << 16
 WRITE_CHUNK: Final = 1 << 20
 
 
-@dataclass(slots=True)
-class CompactionStats:
+class CompactionStats(msgspec.Struct):
     bytes_read: int = 0
     bytes_written: int = 0
     records_read: int = 0
@@ -102,8 +102,7 @@ def decode(header: BatchHeader, batch: memoryview) -> tuple[bytes, list[RecordSp
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class RecordFilter:
+class RecordFilter(msgspec.Struct, frozen=True):
     """Which records survive, and the batch that holds them afterwards."""
 
     keys: KeyMap

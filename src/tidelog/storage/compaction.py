@@ -14,9 +14,10 @@ for; `Log.swap_segments` puts them in place.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final, NamedTuple
+
+import msgspec
 
 from tidelog.config import TopicConfig
 from tidelog.storage.cleaned_transactions import Decisions, MarkersInUse, read_aborted
@@ -32,8 +33,7 @@ DEDUPE_BUFFER_BYTES: Final = 128 << 20
 Progress = Callable[[CompactionStats], None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompactionRequest:
+class CompactionRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a worker process needs to know; see `cleanable` for segments, first_dirty and upper."""
 
     directory: str
@@ -42,13 +42,12 @@ class CompactionRequest:
     upper: int
     now_ms: int
     config: TopicConfig
-    last_offsets: Mapping[int, int] = field(default_factory=dict)
+    last_offsets: Mapping[int, int] = msgspec.field(default_factory=dict)
     """Producer id to the last offset it wrote: that batch survives as a bare header, so its sequence does."""
     dedupe_buffer_bytes: int = DEDUPE_BUFFER_BYTES
 
 
-@dataclass(frozen=True, slots=True)
-class CompactionResult:
+class CompactionResult(msgspec.Struct, frozen=True):
     """What to swap, in one step: neighbouring segments (base offsets) and the `.cleaned` logs that stand for them."""
 
     replaced: tuple[int, ...]

@@ -9,8 +9,6 @@ from contextlib import suppress
 from struct import Struct
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
-
 from tidelog.errors import CorruptMessage, ErrorCode, FencedLeaderEpoch, KafkaError, OffsetOutOfRange, StorageOffline
 from tidelog.storage.chain import Slice
 from tidelog.storage.disk import Buffer, storage_errors
@@ -27,6 +25,7 @@ from tidelog.storage.swap import delete_segments
 from tidelog.storage.timestamps import TimestampOffset, max_timestamp_offset, offset_for_timestamp
 from tidelog.storage.transaction_index import AbortedTransaction
 from tidelog.storage.validation import check_batch, needs_preparation, prepare_batch
+from tidelog.wire.checksum import crc32c
 from tidelog.wire.control import Marker, build_marker, read_marker
 from tidelog.wire.record_batch import (
     ATTRIBUTES_POSITION,

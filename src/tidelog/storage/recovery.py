@@ -9,7 +9,8 @@ snapshot between segments is only taken after the indexes up to it were synced, 
 """
 
 from contextlib import suppress
-from dataclasses import dataclass, field
+
+import msgspec
 
 from tidelog.config import TopicConfig
 from tidelog.errors import CorruptMessage
@@ -44,28 +45,25 @@ from tidelog.wire.record_batch import CONTROL
 __all__ = ["CorruptRange", "Opened", "Recovery", "RecoveryReport", "VerifyReport", "verify"]
 
 
-@dataclass(frozen=True, slots=True)
-class CorruptRange:
+class CorruptRange(msgspec.Struct, frozen=True):
     segment: str
     position: int
     reason: str
 
 
-@dataclass(slots=True)
-class RecoveryReport:
+class RecoveryReport(msgspec.Struct):
     bytes_scanned: int = 0
     bytes_truncated: int = 0
-    corrupt: list[CorruptRange] = field(default_factory=list)
-    rebuilt: list[str] = field(default_factory=list)
-    quarantined: list[str] = field(default_factory=list)
+    corrupt: list[CorruptRange] = msgspec.field(default_factory=list)
+    rebuilt: list[str] = msgspec.field(default_factory=list)
+    quarantined: list[str] = msgspec.field(default_factory=list)
 
     @property
     def eventful(self) -> bool:
         return bool(self.bytes_truncated or self.corrupt or self.rebuilt or self.quarantined)
 
 
-@dataclass(slots=True)
-class Opened:
+class Opened(msgspec.Struct):
     segments: list[Segment]
     epochs: LeaderEpochs
     producers: ProducerStates

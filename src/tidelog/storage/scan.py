@@ -7,10 +7,9 @@ checksum itself, the base offset by the batches before and after, the leader epo
 import re
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
-
 from tidelog.storage.disk import File
 from tidelog.storage.epochs import UNDEFINED_EPOCH, LeaderEpochs
+from tidelog.wire.checksum import crc32c
 from tidelog.wire.record_batch import ATTRIBUTES_POSITION, HEADER_SIZE, MAGIC, BatchHeader, read_header
 
 SCAN_CHUNK: Final = 4 << 20

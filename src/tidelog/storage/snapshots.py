@@ -11,11 +11,10 @@ from struct import Struct
 from struct import error as StructError
 from typing import Final
 
-from crc32c import crc32c
-
 from tidelog.storage.disk import Disk
 from tidelog.storage.naming import SNAPSHOT, offset_name, parse_offset_name
 from tidelog.storage.producer_state import BATCHES_REMEMBERED, NO_OFFSET, ProducedBatch, Producer, ProducerStates
+from tidelog.wire.checksum import crc32c
 
 _VERSION: Final = 1
 _PREFIX: Final = Struct(">hIi")  # version, crc, number of entries; the CRC covers what follows itself

@@ -10,8 +10,6 @@ checksum is not found out here; its readers are told CORRUPT_MESSAGE.
 
 from typing import Final, NoReturn
 
-from crc32c import crc32c
-
 from tidelog.config import TopicConfig
 from tidelog.errors import (
     CorruptMessage,
@@ -20,6 +18,7 @@ from tidelog.errors import (
     MessageTooLarge,
     UnsupportedCompression,
 )
+from tidelog.wire.checksum import crc32c
 from tidelog.wire.compression import CODEC_NAMES, DECOMPRESSED_MAX, Codec, compress
 from tidelog.wire.record_batch import (
     ATTRIBUTES_POSITION,

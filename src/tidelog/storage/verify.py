@@ -4,9 +4,10 @@ Unlike recovery this looks at every batch, goes on behind a damaged one, and hol
 the producer snapshots against what the log says.
 """
 
-from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Final
+
+import msgspec
 
 from tidelog.errors import CorruptMessage
 from tidelog.storage.disk import Disk
@@ -31,8 +32,7 @@ from tidelog.wire.record_batch import CONTROL, BatchHeader
 _UNVOUCHED: Final = 0  # that a batch was synced once does not make it true now
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(msgspec.Struct, frozen=True):
     file: str
     position: int
     reason: str
@@ -41,8 +41,7 @@ class Problem:
         return f"{self.file} at {self.position}: {self.reason}"
 
 
-@dataclass(slots=True)
-class VerifyReport:
+class VerifyReport(msgspec.Struct):
     directory: str
     segments: int = 0
     batches: int = 0
@@ -50,8 +49,8 @@ class VerifyReport:
     bytes: int = 0
     start_offset: int = 0
     end_offset: int = 0
-    problems: list[Problem] = field(default_factory=list)
-    quarantined: list[str] = field(default_factory=list)  # what earlier recoveries kept aside
+    problems: list[Problem] = msgspec.field(default_factory=list)
+    quarantined: list[str] = msgspec.field(default_factory=list)  # what earlier recoveries kept aside
 
     @property
     def sound(self) -> bool:

@@ -1,8 +1,9 @@
 """What belongs to a transaction: AddPartitionsToTxn 0-5, AddOffsetsToTxn 0-4, and whether a write belongs to one."""
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from tidelog.errors import ErrorCode
 from tidelog.ids import TopicPartition

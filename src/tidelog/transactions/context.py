@@ -1,8 +1,9 @@
 """What a decision is made of besides the request: who asks, the settings, and what is known but not written down."""
 
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
 from typing import Final, NamedTuple
+
+import msgspec
 
 from tidelog.coordination import NOBODY, Waiter
 from tidelog.errors import ErrorCode
@@ -33,8 +34,7 @@ class Context(NamedTuple):
     arrives by an older one was sent before it gave that one up."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransactionSettings:
+class TransactionSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Kafka's settings of the same names, in milliseconds; the defaults are Kafka's."""
 
     transaction_max_timeout_ms: int = 15 * 60_000
@@ -48,8 +48,7 @@ class Parked(NamedTuple):
     context: Context
 
 
-@dataclass(frozen=True, slots=True)
-class Memory:
+class Memory(msgspec.Struct, frozen=True):
     """What is known about a transactional id only as long as its shard is loaded."""
 
     replaced: Identity | None = None

@@ -1,8 +1,9 @@
 """Collects what a request, timer or report changes, so that several decisions can follow each other in one outcome."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, Final, NamedTuple
+
+from msgspec.structs import replace
 
 from tidelog.coordination import Completion, Outcome, Timer
 from tidelog.transactions.context import Context, Markers, Memory, Parked, Verdict

@@ -1,7 +1,8 @@
 """How a transaction ends: EndTxn (0-5), its retries, and the timeout."""
 
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from tidelog.errors import ErrorCode
 from tidelog.ids import NO_PRODUCER_ID

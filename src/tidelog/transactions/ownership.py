@@ -1,6 +1,6 @@
 """InitProducerId (0-5) with a transactional id: a producer takes it over, or its owner wants a new epoch (KIP-360)."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from tidelog.errors import ErrorCode
 from tidelog.transactions.context import Memory, NewProducerId, TransactionSettings, Verdict, refused

@@ -1,9 +1,11 @@
 """One transactional id as a value: whose it is, what it is doing, and what each event makes of it."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, Final, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
 
 from tidelog.errors import MalformedMessage
 from tidelog.ids import NO_PRODUCER_ID, TopicPartition
@@ -30,8 +32,7 @@ class Identity(NamedTuple):
         return self.producer_epoch >= EPOCH_LAST
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Transaction:
+class Transaction(msgspec.Struct, frozen=True, kw_only=True):
     """Its methods return what it becomes. They raise InvalidTransactionState for what the table does not have."""
 
     transactional_id: str

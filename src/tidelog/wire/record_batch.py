@@ -19,9 +19,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
-
 from tidelog.errors import CorruptMessage
+from tidelog.wire.checksum import crc32c
 from tidelog.wire.compression import DECOMPRESSED_MAX, Buffer, Codec, compress, decompress
 from tidelog.wire.records import Record, append_record, decode_records, encode_pairs
 

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 import pyarrow as pa
-from crc32c import crc32c
 from pyspark.sql.datasource import DataSource, InputPartition
 from pyspark.sql.types import (
     BooleanType,
@@ -27,6 +26,7 @@ from tidelog.spark.options import SourceOptions, parse_options
 from tidelog.spark.reading import on_loss
 from tidelog.spark.resolve import open_cluster
 from tidelog.spark.slices import ReadTask, Slice
+from tidelog.wire.checksum import crc32c
 from tidelog.wire.control import read_marker
 from tidelog.wire.record_batch import ATTRIBUTES_POSITION, CONTROL, HAS_DELETE_HORIZON, TRANSACTIONAL, BatchHeader
 

@@ -3,10 +3,9 @@
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
-
 from tidelog.client.fetcher import Fetched
 from tidelog.errors import CorruptMessage, KafkaError
+from tidelog.wire.checksum import crc32c
 from tidelog.wire.compression import DECOMPRESSED_MAX, Codec
 from tidelog.wire.control import read_marker
 from tidelog.wire.record_batch import (
