@@ -4,7 +4,7 @@ A *shard* holds the state of one partition of an internal topic. Its handlers on
 the `Runtime` makes it true in a fixed order, in one go, before the shard sees the next request:
 
     1. append the outcome's records to the log as one batch (refused: nothing happened, the request gets the error)
-    2. `replay` each of them: the only way durable state changes, here and when a partition is loaded
+    2. replay each of them: the only way durable state changes, here and when a partition is loaded
     3. `remember` what the outcome wants kept in memory only (who waits for a rebalance, a group's history)
     4. set and cancel timers
     5. hold the response and the effects back until the high watermark has passed everything that is in the log by now
@@ -29,7 +29,7 @@ handlers are given the wall clock, for what is written down.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
@@ -83,7 +83,7 @@ class Outcome(Generic[R_co, Rec]):
     """What should happen because of one request or timer. Without a response the request is deferred."""
 
     response: R_co | None = None
-    records: tuple[Rec, ...] = ()
+    records: Sequence[Rec] = ()
     timers: tuple[Timer, ...] = ()
     completions: tuple[Completion, ...] = ()
     memory: tuple[Any, ...] = ()
@@ -97,6 +97,10 @@ class Outcome(Generic[R_co, Rec]):
 class Shard(Protocol[Rec]):
     def replay(self, record: Rec, offset: int, producer_id: int = NO_PRODUCER_ID) -> None:
         """Apply one record of the log. With a producer id it is part of a transaction that is still open."""
+        ...
+
+    def replay_batch(self, records: Sequence[Rec], first_offset: int, producer_id: int) -> None:
+        """Apply all records of an outcome, as `replay` would one after the other."""
         ...
 
     def replay_marker(self, producer_id: int, committed: bool) -> None:
@@ -114,7 +118,7 @@ class Shard(Protocol[Rec]):
     def on_timer(self, key: TimerKey, now_ms: int) -> Outcome[None, Rec]: ...
 
 
-Append = Callable[[tuple[Rec, ...], Producer | None], int]
+Append = Callable[[Sequence[Rec], Producer | None], int]
 """Writes one batch and returns the log's end after it, or raises KafkaError having written nothing."""
 
 
@@ -216,12 +220,11 @@ class Runtime(Generic[Rec]):
     # -- inside -------------------------------------------------------------------------------------------------------
 
     def _write(self, outcome: Outcome[Any, Rec]) -> None:
-        if not outcome.records:
-            return
-        end = self._end_offset = self._append(outcome.records, outcome.producer)
-        producer_id = NO_PRODUCER_ID if outcome.producer is None else outcome.producer.producer_id
-        for offset, record in enumerate(outcome.records, end - len(outcome.records)):
-            self.shard.replay(record, offset, producer_id)
+        records, producer = outcome.records, outcome.producer
+        if records:
+            end = self._end_offset = self._append(records, producer)
+            producer_id = NO_PRODUCER_ID if producer is None else producer.producer_id
+            self.shard.replay_batch(records, end - len(records), producer_id)
 
     def _follow_up(self, waiter: Waiter, outcome: Outcome[Any, Rec], monotonic_ms: int) -> None:
         """Everything an outcome wants once its records are in the log."""

@@ -1,5 +1,6 @@
 """The runtime: what happens in which order, who is answered when, and what a failing log leaves behind."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -31,6 +32,10 @@ class Tally:
         self.total += record
         self.notes.append(f"replay {record} at {offset} by {producer_id}")
 
+    def replay_batch(self, records: Sequence[int], first_offset: int, producer_id: int) -> None:
+        for offset, record in enumerate(records, first_offset):
+            self.replay(record, offset, producer_id)
+
     def replay_marker(self, producer_id: int, committed: bool) -> None:
         self.notes.append(f"marker {producer_id} {committed}")
 
@@ -50,7 +55,7 @@ class Log:
         self.records: list[tuple[int, Producer | None]] = []
         self.refusal: KafkaError | None = None
 
-    def append(self, records: tuple[int, ...], producer: Producer | None) -> int:
+    def append(self, records: Sequence[int], producer: Producer | None) -> int:
         if self.refusal is not None:
             raise self.refusal
         self.records += [(record, producer) for record in records]

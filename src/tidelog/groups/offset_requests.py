@@ -8,15 +8,18 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
-from tidelog.coordination import Outcome, Producer
+from tidelog.coordination import Outcome, Producer, Timer
 from tidelog.errors import ErrorCode
+from tidelog.groups.commit_records import CommitRecords
 from tidelog.groups.group import Group, GroupSettings
 from tidelog.groups.offsets import NO_EXPIRY, NO_OFFSET, Committed, Offsets
 from tidelog.groups.records import GroupRecord, OffsetCommitKey, OffsetCommitValue
 from tidelog.ids import NO_TOPIC_ID, TopicId, TopicPartition
+from tidelog.wire.commit_fast import PARTITIONS_MAX, PlainCommit, PlainCommitResponse, TopicOffsets
 from tidelog.wire.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
@@ -46,8 +49,15 @@ DEFAULT_RETENTION: Final = -1
 # Commit ---------------------------------------------------------------------------------------------------------------
 
 
-def commit(request: OffsetCommitRequest, settings: GroupSettings, now_ms: int) -> Outcome[Any, GroupRecord]:
+def commit(
+    request: OffsetCommitRequest, settings: GroupSettings, now_ms: int, timers: tuple[Timer, ...] = ()
+) -> Outcome[Any, GroupRecord]:
     """The member's right to commit has been checked."""
+    if request.retention_time_ms == DEFAULT_RETENTION:
+        columns = _columns(request.topics)
+        if columns is not None:
+            response = OffsetCommitResponse(topics=tuple([_all_stored(topic) for topic in columns]))
+            return Outcome(response, records=CommitRecords(request.group_id, columns, now_ms), timers=timers)
     expire_ms = NO_EXPIRY if request.retention_time_ms == DEFAULT_RETENTION else now_ms + request.retention_time_ms
     group_id, max_bytes = request.group_id, settings.offset_metadata_max_bytes
     records: list[GroupRecord] = []
@@ -63,7 +73,41 @@ def commit(request: OffsetCommitRequest, settings: GroupSettings, now_ms: int) -
                 records.append(_record(group_id, name, partition, now_ms, expire_ms, topic_id))
                 results.append(_stored(partition.partition_index))
         topics.append(OffsetCommitResponseTopic(name=name, topic_id=topic_id, partitions=tuple(results)))
-    return Outcome(OffsetCommitResponse(topics=tuple(topics)), records=tuple(records))
+    return Outcome(OffsetCommitResponse(topics=tuple(topics)), records=tuple(records), timers=timers)
+
+
+def commit_plain(
+    request: PlainCommit, now_ms: int, timers: tuple[Timer, ...] = ()
+) -> Outcome[PlainCommitResponse, GroupRecord]:
+    """Likewise, of a request that came in columns."""
+    records = CommitRecords(request.group_id, request.topics, now_ms)
+    return Outcome(PlainCommitResponse(), records=records, timers=timers)
+
+
+def _columns(topics: Sequence[OffsetCommitRequestTopic]) -> tuple[TopicOffsets, ...] | None:
+    """What is committed, if it is without metadata and not too much."""
+    columns = []
+    count = 0
+    for topic in topics:
+        partitions = topic.partitions
+        count += len(partitions)
+        if count > PARTITIONS_MAX or any(each.committed_metadata for each in partitions):
+            return None
+        columns.append(
+            TopicOffsets(
+                topic.name,
+                topic.topic_id,
+                tuple([each.partition_index for each in partitions]),
+                tuple([each.committed_offset for each in partitions]),
+                tuple([each.committed_leader_epoch for each in partitions]),
+            )
+        )
+    return tuple(columns)
+
+
+def _all_stored(topic: TopicOffsets) -> OffsetCommitResponseTopic:
+    partitions = tuple([_stored(partition) for partition in topic.partitions])
+    return OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
 
 
 @lru_cache(maxsize=1024)

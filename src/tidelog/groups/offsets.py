@@ -5,12 +5,14 @@ transaction are kept apart, by producer, until its marker says that they count; 
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import count, repeat
 from sys import intern
 from types import MappingProxyType
 from typing import Final
 
 import msgspec
 
+from tidelog.groups.commit_records import CommitRecords
 from tidelog.groups.group import Group
 from tidelog.groups.records import GroupRecord, OffsetCommitKey, OffsetCommitValue, encode_record
 from tidelog.ids import NO_PRODUCER_ID, NO_TOPIC_ID, TopicId, TopicPartition
@@ -140,6 +142,30 @@ class Offsets:
         else:
             # Every record brings its own copy of the topic's name; thousands of groups need only one.
             offsets[TopicPartition(intern(key.topic), key.partition)] = committed
+
+    def replay_commit(self, records: CommitRecords, first_offset: int) -> None:
+        """As `replay` of each record, the first of which stands at `first_offset`."""
+        offsets = self._committed.get(records.group_id)
+        if offsets is None:
+            offsets = self._committed[records.group_id] = {}
+        commit_ms = records.commit_ms
+        for name, topic_id, partitions, committed_offsets, epochs in records.topics:
+            committed = map(
+                Committed,
+                committed_offsets,
+                epochs,
+                repeat(""),
+                repeat(commit_ms),
+                repeat(NO_EXPIRY),
+                repeat(topic_id),
+                count(first_offset),
+            )
+            known: list[tuple[str, int]] = list(zip(repeat(name), partitions, strict=False))  # as above
+            if not all(map(offsets.__contains__, known)):
+                topic = intern(name)
+                known = [TopicPartition(topic, partition) for partition in partitions]
+            offsets.update(zip(known, committed, strict=False))  # type: ignore[arg-type]
+            first_offset += len(partitions)
 
     def replay_marker(self, producer_id: int, committed: bool) -> None:
         for group_id, offsets in self._pending.pop(producer_id, {}).items():

@@ -16,6 +16,9 @@ from tidelog.wire.primitives import Bytes, i8, i32, i64
 from tidelog.wire.schema import IGNORABLE, NEVER, Message, Nullable, Tag, Versions, decode, encode, stored
 
 __all__ = [
+    "COMMIT_VERSION",
+    "NO_TAGS",
+    "TOPIC_ID_TAG",
     "ClassicMemberMetadata",
     "ClassicProtocol",
     "ConsumerGroupCurrentMemberAssignmentKey",
@@ -40,6 +43,7 @@ __all__ = [
     "OffsetCommitKey",
     "OffsetCommitValue",
     "TargetTopicPartitions",
+    "commit_key_start",
     "decode_record",
     "encode_record",
 ]
@@ -264,13 +268,13 @@ class GroupRecord(NamedTuple):
 
 
 _COMMIT_VALUE: Final = struct.Struct(">hqiBq").pack  # version, offset, leader epoch, empty metadata, commit timestamp
-_COMMIT_VERSION: Final = _BY_KEY[OffsetCommitKey].version
-_TOPIC_ID_TAG: Final = b"\x01\x00\x10"  # one tag: number 0, 16 bytes
-_NO_TAGS: Final = b"\x00"
+COMMIT_VERSION: Final = _BY_KEY[OffsetCommitKey].version
+TOPIC_ID_TAG: Final = b"\x01\x00\x10"  # one tag: number 0, 16 bytes
+NO_TAGS: Final = b"\x00"
 
 
 @lru_cache(maxsize=4096)
-def _commit_key_start(group: str, topic: str) -> bytes:
+def commit_key_start(group: str, topic: str) -> bytes:
     """All of a commit's key but the partition: the same for every commit of a group to a topic."""
     kind = _BY_KEY[OffsetCommitKey]
     return (_I16.pack(kind.number) + encode(OffsetCommitKey(group=group, topic=topic, partition=0), 0))[:-4]
@@ -282,10 +286,10 @@ def encode_record(record: GroupRecord) -> tuple[bytes, bytes | None]:
     if type(key) is not OffsetCommitKey or type(commit) is not OffsetCommitValue:
         return encode_by_table(record)
     if not commit.metadata and commit.expire_timestamp == -1:
-        value = _COMMIT_VALUE(_COMMIT_VERSION, commit.offset, commit.leader_epoch, 1, commit.commit_timestamp)
+        value = _COMMIT_VALUE(COMMIT_VERSION, commit.offset, commit.leader_epoch, 1, commit.commit_timestamp)
         topic_id = commit.topic_id.int  # a number: a UUID's own comparison and bytes cost more than all the rest
-        tags = _TOPIC_ID_TAG + topic_id.to_bytes(16, "big") if topic_id else _NO_TAGS
-        return _commit_key_start(key.group, key.topic) + _I32(key.partition), value + tags
+        tags = TOPIC_ID_TAG + topic_id.to_bytes(16, "big") if topic_id else NO_TAGS
+        return commit_key_start(key.group, key.topic) + _I32(key.partition), value + tags
     return encode_by_table(record)
 
 

@@ -4,18 +4,19 @@ A group is *classic*, or of the *consumer* protocol, or *simple*: nobody ever jo
 offsets. A simple group has no state of its own, so it exists exactly as long as there are offsets.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from tidelog.coordination import Outcome, TimerKey
+from tidelog.coordination import Outcome, Timer, TimerKey
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.groups import classic_members, offset_requests
 from tidelog.groups.classic_group import ClassicGroup, State
 from tidelog.groups.classic_join import join
 from tidelog.groups.classic_rebalance import on_join_timer, on_session_timer, on_sync_timer
 from tidelog.groups.classic_step import JOIN, SESSION, SYNC, TIMERS, UNKNOWN, Forget, Step, session_timer
-from tidelog.groups.group import ConsumerGroups, Context, Dice, Group, GroupSettings
+from tidelog.groups.commit_records import CommitRecords
+from tidelog.groups.group import ConsumerGroups, Context, Dice, Group, GroupSettings, Slots
 from tidelog.groups.history import GroupEvent, History
 from tidelog.groups.listing import describe, list_groups
 from tidelog.groups.offsets import Offsets, in_batches
@@ -29,6 +30,7 @@ from tidelog.groups.records import (
 )
 from tidelog.groups.refusals import refuse
 from tidelog.ids import NO_PRODUCER_ID, NO_TOPIC_ID, TopicId, TopicPartition
+from tidelog.wire.commit_fast import PlainCommit, TopicOffsets
 from tidelog.wire.messages.groups import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupHeartbeatRequest,
@@ -75,6 +77,7 @@ class GroupShard:
             HeartbeatRequest: self._heartbeat,
             LeaveGroupRequest: self._leave,
             OffsetCommitRequest: self._commit,
+            PlainCommit: self._commit_plain,
             TxnOffsetCommitRequest: self._commit_transactional,
             OffsetFetchRequest: self._fetch,
             OffsetDeleteRequest: self._delete_offsets,
@@ -186,28 +189,29 @@ class GroupShard:
 
     def _commit(self, request: OffsetCommitRequest, context: Context, now_ms: int) -> GroupOutcome:
         group = self.find(request.group_id)
-        epoch = request.generation_id_or_member_epoch
-        if group is None:
-            code = ErrorCode.NONE
-            if epoch >= 0:
-                missing = context.version >= NOT_FOUND_SINCE
-                code = ErrorCode.GROUP_ID_NOT_FOUND if missing else ErrorCode.ILLEGAL_GENERATION
-        else:
-            code = group.check_commit(
-                request.member_id,
-                request.group_instance_id,
-                epoch,
-                lambda: self._slots(request.topics),
-                transactional=False,
-                version=context.version,
-            )
+        code = self._check_commit(group, request, lambda: self._slots(request.topics), context.version)
         if code:
             return Outcome(refuse(request, code, context.version))
-        outcome = offset_requests.commit(request, self.settings, now_ms)
-        if isinstance(group, ClassicGroup) and request.member_id in group.members:
-            # Whoever commits is alive.
-            return replace(outcome, timers=(session_timer(group, request.member_id),))
-        return outcome
+        return offset_requests.commit(request, self.settings, now_ms, _signs_of_life(group, request.member_id))
+
+    def _commit_plain(self, request: PlainCommit, context: Context, now_ms: int) -> GroupOutcome:
+        group = self.find(request.group_id)
+        code = self._check_commit(group, request, lambda: self._plain_slots(request.topics), context.version)
+        if code:
+            return Outcome(refuse(request, code, context.version))
+        return offset_requests.commit_plain(request, now_ms, _signs_of_life(group, request.member_id))
+
+    def _check_commit(
+        self, group: Group | None, request: OffsetCommitRequest | PlainCommit, slots: Slots, version: int
+    ) -> ErrorCode:
+        epoch = request.generation_id_or_member_epoch
+        if group is not None:
+            return group.check_commit(
+                request.member_id, request.group_instance_id, epoch, slots, transactional=False, version=version
+            )
+        if epoch < 0:
+            return ErrorCode.NONE
+        return ErrorCode.GROUP_ID_NOT_FOUND if version >= NOT_FOUND_SINCE else ErrorCode.ILLEGAL_GENERATION
 
     def _commit_transactional(self, request: TxnOffsetCommitRequest, context: Context, now_ms: int) -> GroupOutcome:
         group = self.find(request.group_id)
@@ -235,6 +239,12 @@ class GroupShard:
             topic_id = NO_TOPIC_ID if self._consumer is None else self._consumer.topic_id(topic.name)
             for partition in topic.partitions:
                 yield topic_id, partition.partition_index
+
+    def _plain_slots(self, topics: Iterable[TopicOffsets]) -> Iterator[tuple[TopicId, int]]:
+        for topic in topics:
+            topic_id = NO_TOPIC_ID if self._consumer is None else self._consumer.topic_id(topic.name)
+            for partition in topic.partitions:
+                yield topic_id, partition
 
     def _fetch(self, request: OffsetFetchRequest, context: Context, now_ms: int) -> GroupOutcome:
         if context.version < offset_requests.GROUPS_SINCE:
@@ -332,6 +342,13 @@ class GroupShard:
             if isinstance(key, ConsumerGroupMetadataKey) and value is not None:
                 self._classic.pop(key.group_id, None)  # a group is one or the other
 
+    def replay_batch(self, records: Sequence[GroupRecord], first_offset: int, producer_id: int) -> None:
+        if type(records) is CommitRecords and producer_id == NO_PRODUCER_ID:
+            self.offsets.replay_commit(records, first_offset)
+            return
+        for offset, record in enumerate(records, first_offset):
+            self.replay(record, offset, producer_id)
+
     def replay_marker(self, producer_id: int, committed: bool) -> None:
         self.offsets.replay_marker(producer_id, committed)
 
@@ -371,3 +388,10 @@ class GroupShard:
         elif key[0] == SYNC:
             on_sync_timer(step)
         return step.outcome()
+
+
+def _signs_of_life(group: Group | None, member_id: str) -> tuple[Timer, ...]:
+    """Whoever commits is alive."""
+    if isinstance(group, ClassicGroup) and member_id in group.members:
+        return (session_timer(group, member_id),)
+    return ()

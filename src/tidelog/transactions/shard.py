@@ -1,6 +1,6 @@
 """All transactional ids of one partition of `__transaction_state`: which request is decided where, and what follows."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from tidelog.coordination import Outcome, Timer, TimerKey, coordinator_code
@@ -301,6 +301,10 @@ class TransactionShard:
             self._transactions.pop(name, None)
         else:
             self._transactions[name] = Transaction.restored(name, value)
+
+    def replay_batch(self, records: Sequence[TransactionRecord], first_offset: int, producer_id: int) -> None:
+        for offset, record in enumerate(records, first_offset):
+            self.replay(record, offset, producer_id)
 
     def replay_marker(self, producer_id: int, committed: bool) -> None:
         """Nothing is written to this topic in a transaction."""

@@ -43,7 +43,9 @@ __all__ = [
     "BatchHeader",
     "Buffer",
     "Record",
+    "batch_of",
     "build_batch",
+    "build_pairs",
     "crc_of",
     "iter_batches",
     "iter_records",
@@ -56,6 +58,7 @@ __all__ = [
 
 HEADER: Final = Struct(">qiibIhiqqqhii")
 HEADER_SIZE: Final = HEADER.size
+_HEADER: Final = HEADER.pack
 LENGTH_OVERHEAD: Final = 12  # batch_length counts what follows base_offset and itself
 MAGIC: Final = 2
 LEADER_EPOCH_POSITION: Final = 12
@@ -204,22 +207,36 @@ def build_pairs(
     attributes: int = 0,
 ) -> bytes:
     """`build_batch` for what coordinators write: keyed records of one moment, without headers, from offset 0."""
-    header = BatchHeader(
-        0,
-        0,
-        -1,
-        MAGIC,
-        0,
-        attributes,
-        len(pairs) - 1,
-        timestamp,
-        timestamp,
-        producer_id,
-        producer_epoch,
-        -1,
-        len(pairs),
+    return bytes(
+        batch_of(
+            encode_pairs(pairs),
+            len(pairs),
+            timestamp,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            attributes=attributes,
+        )
     )
-    return pack_batch(header, encode_pairs(pairs))
+
+
+def batch_of(
+    payload: Buffer,
+    count: int,
+    timestamp: int,
+    *,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    attributes: int = 0,
+) -> bytearray:
+    """A batch from offset 0 over `count` records of one moment that are encoded already."""
+    length = HEADER_SIZE - LENGTH_OVERHEAD + len(payload)
+    last = count - 1
+    batch = bytearray(
+        _HEADER(0, length, -1, MAGIC, 0, attributes, last, timestamp, timestamp, producer_id, producer_epoch, -1, count)
+    )
+    batch += payload
+    seal(batch)
+    return batch
 
 
 def build_batch(

@@ -232,6 +232,11 @@ def append_record(payload: bytearray, record: Record, offset_delta: int, timesta
     payload += body
 
 
+def small_varints(start: int, stop: int) -> tuple[bytes, ...]:
+    """Those of all numbers from `start` to `stop`, which is at most SMALL_VARINTS."""
+    return _SMALL[start:stop]
+
+
 def encode_varint(value: int) -> bytes:
     if 0 <= value < len(_SMALL):
         return _SMALL[value]
@@ -247,7 +252,10 @@ def _encode_zigzag(n: int) -> bytes:
     return bytes(out)
 
 
-_SMALL: Final = tuple(_encode_zigzag(value << 1) for value in range(2048))
+SMALL_VARINTS: Final = 2048
+"""Numbers below it, as varints, are at hand: in one byte up to `ONE_BYTE_VARINTS`, in two behind it."""
+ONE_BYTE_VARINTS: Final = 64
+_SMALL: Final = tuple(_encode_zigzag(value << 1) for value in range(SMALL_VARINTS))
 _NULL: Final = _encode_zigzag(1)
 
 

@@ -7,7 +7,7 @@ It moves records and answers; what they say is decided by the shard, in what ord
 
 import asyncio
 from asyncio import AbstractEventLoop, TimerHandle
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
@@ -22,7 +22,8 @@ from tidelog.wire.record_batch import (
     CONTROL,
     TRANSACTIONAL,
     BatchHeader,
-    build_pairs,
+    Buffer,
+    batch_of,
     iter_batches,
     iter_records,
 )
@@ -48,7 +49,9 @@ OnEffect = Callable[["ShardHost[Any, Any]", Any], None]
 class RecordFormat(Protocol[Rec]):
     """How a coordinator's records are written to its topic."""
 
-    def encode(self, record: Rec) -> tuple[bytes, bytes | None]: ...
+    def encode(self, records: Sequence[Rec]) -> Buffer:
+        """The payload of a batch that holds them: records of one moment."""
+        ...
 
     def decode(self, key: bytes, value: bytes | None) -> Rec | None:
         """None: a record of a kind that is not ours to know."""
@@ -156,13 +159,9 @@ class ShardHost(Generic[S, Rec]):
             done(self.failure or _still_loading())
             return
         waiter = self._wait(done)
-        now_ms = self._clock.now_ms()
-
-        def decided() -> Outcome[Any, Rec]:
-            outcome = decide(self.shard, waiter, now_ms)
-            self._patient = patiently and not outcome.completions
-            return outcome
-
+        decided = partial(decide, self.shard, waiter, self._clock.now_ms())
+        if patiently:
+            decided = partial(self._decide_patiently, decided)
         self._verification = verification
         released = runtime.run(waiter, decided, monotonic_ms=self._clock.monotonic_ms())
         self._verification = None
@@ -171,6 +170,11 @@ class ShardHost(Generic[S, Rec]):
         if self._unhurried and not patiently and waiter in self._waiting:
             self._see_to_flush()
         self._arm()
+
+    def _decide_patiently(self, decide: Callable[[], Outcome[Any, Rec]]) -> Outcome[Any, Rec]:
+        outcome = decide()
+        self._patient = not outcome.completions
+        return outcome
 
     def end_transaction(self, end: TransactionEnd, done: Done) -> None:
         """Write a marker: what the shard keeps of this producer's transaction counts from now on, or never. `done` is
@@ -220,18 +224,23 @@ class ShardHost(Generic[S, Rec]):
         if self._runtime is not None:
             self._answer(self._runtime.fail(error))
 
-    def _append(self, records: tuple[Rec, ...], producer: Producer | None) -> int:
+    def _append(self, records: Sequence[Rec], producer: Producer | None) -> int:
         now_ms = self._clock.now_ms()
-        batch = build_pairs(
-            [self._records.encode(record) for record in records],
-            now_ms,
-            producer_id=producer.producer_id if producer else NO_PRODUCER_ID,
-            producer_epoch=producer.producer_epoch if producer else -1,
-            attributes=TRANSACTIONAL if producer else 0,
-        )
+        payload = self._records.encode(records)
+        if producer is None:
+            batch = batch_of(payload, len(records), now_ms)
+        else:
+            batch = batch_of(
+                payload,
+                len(records),
+                now_ms,
+                producer_id=producer.producer_id,
+                producer_epoch=producer.producer_epoch,
+                attributes=TRANSACTIONAL,
+            )
         # Prepared: these are our own records, all with keys, in the codec they should have.
         appended = self.replica.append(
-            bytearray(batch),
+            batch,
             acks=ACKS_ALL,
             now_ms=now_ms,
             prepared=True,

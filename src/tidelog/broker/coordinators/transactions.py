@@ -1,6 +1,7 @@
 """The transaction coordinator put together: settings for its shards, the topic they live in, and their markers."""
 
 from asyncio import AbstractEventLoop
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final
 from uuid import uuid4
@@ -24,6 +25,7 @@ from tidelog.ids import TopicPartition
 from tidelog.transactions.context import Markers, TransactionSettings
 from tidelog.transactions.records import TransactionRecord, decode_record, encode_record
 from tidelog.transactions.shard import TransactionShard
+from tidelog.wire.records import encode_pairs
 
 TRANSACTIONS_TOPIC: Final = "__transaction_state"
 RETRY_SECONDS: Final = 0.1
@@ -39,8 +41,8 @@ TransactionHost = ShardHost[TransactionShard, TransactionRecord]
 class TransactionRecords:
     """Kafka's record format, as the coordinator's host wants it."""
 
-    def encode(self, record: TransactionRecord) -> tuple[bytes, bytes | None]:
-        return encode_record(record)
+    def encode(self, records: Sequence[TransactionRecord]) -> bytearray:
+        return encode_pairs([encode_record(record) for record in records])
 
     def decode(self, key: bytes, value: bytes | None) -> TransactionRecord | None:
         return decode_record(key, value)

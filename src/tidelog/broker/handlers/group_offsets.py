@@ -12,11 +12,13 @@ import msgspec
 from tidelog.broker.coordinators.shard_requests import Ask
 from tidelog.broker.handlers.groups import GroupRequests
 from tidelog.broker.metadata import Metadata
-from tidelog.broker.requests import Context, Endpoint
+from tidelog.broker.requests import Context, Endpoint, Later
 from tidelog.cluster.image import MetadataImage
 from tidelog.errors import ErrorCode
 from tidelog.ids import NO_TOPIC_ID, TopicId
+from tidelog.wire.commit_fast import TopicOffsets, decode_commit, encode_commit_response
 from tidelog.wire.messages import offsets as messages
+from tidelog.wire.schema import decode
 
 TOPIC_IDS_SINCE: Final = 10
 GROUPS_SINCE: Final = 8
@@ -29,14 +31,29 @@ class GroupOffsetsHandler:
 
     def endpoints(self) -> list[Endpoint]:
         return [
-            Endpoint(8, 2, 10, self.commit),
+            Endpoint(8, 2, 10, handle_raw=self.commit),
             Endpoint(9, 1, 10, self.fetch),
             Endpoint(47, 0, 0, self.delete),
         ]
 
     # -- commit -----------------------------------------------------------------------------------------------------
 
-    def commit(self, context: Context, request: messages.OffsetCommitRequest) -> None:
+    def commit(self, context: Context, frame: memoryview, body: int) -> None:
+        version = context.version
+        plain = decode_commit(frame, body, version)
+        topics = None if plain is None else _known_topics(self._metadata.image, plain.topics, version)
+        if plain is None or topics is None:
+            self._commit_any(context, decode(messages.OffsetCommitRequest, version, frame, body))
+            return
+        later = Later(context.connection)
+
+        def answered(answer: Any) -> None:
+            later.fulfil([encode_commit_response(version, context.correlation_id, topics, answer.error_code)])
+
+        self._requests.submit(context, Ask(plain.group_id, msgspec.structs.replace(plain, topics=topics)), answered)
+
+    def _commit_any(self, context: Context, request: messages.OffsetCommitRequest) -> None:
+        """With metadata, or of partitions that do not exist."""
         image = self._metadata.image
         wanted: list[messages.OffsetCommitRequestTopic] = []
         refused: list[messages.OffsetCommitResponseTopic] = []
@@ -79,6 +96,23 @@ class GroupOffsetsHandler:
 
     def delete(self, context: Context, request: messages.OffsetDeleteRequest) -> None:
         self._requests.ask_one(context, request.group_id, request)
+
+
+def _known_topics(
+    image: MetadataImage, topics: Iterable[TopicOffsets], version: int
+) -> tuple[TopicOffsets, ...] | None:
+    """Under their names and with their ids, if all partitions exist and no topic comes twice."""
+    known = {}
+    for topic in topics:
+        name = image.names_by_id.get(topic.topic_id) if version >= TOPIC_IDS_SINCE else topic.name
+        found = image.topics.get(name) if name is not None else None
+        partitions = topic.partitions
+        if name is None or found is None or name in known:
+            return None
+        if min(partitions) < 0 or max(partitions) >= len(found.partitions):
+            return None
+        known[name] = TopicOffsets(name, TopicId(found.topic_id), partitions, topic.offsets, topic.leader_epochs)
+    return tuple(known.values())
 
 
 def _split(

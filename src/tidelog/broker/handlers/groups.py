@@ -17,7 +17,8 @@ from tidelog.broker.requests import Context, Endpoint
 from tidelog.coordination import coordinator_code
 from tidelog.errors import KafkaError
 from tidelog.groups import group as group_room
-from tidelog.groups.records import GroupRecord, decode_record, encode_record
+from tidelog.groups.commit_records import encode_records
+from tidelog.groups.records import GroupRecord, decode_record
 from tidelog.groups.refusals import refuse
 from tidelog.groups.shard import GroupShard
 from tidelog.wire.messages import groups as messages
@@ -34,7 +35,7 @@ LONG_REQUESTS: Final = (messages.DeleteGroupsRequest, OffsetDeleteRequest)
 class GroupRecords:
     """Kafka's record format, as the coordinator's host wants it."""
 
-    encode = staticmethod(encode_record)
+    encode = staticmethod(encode_records)
     decode = staticmethod(decode_record)
 
 
