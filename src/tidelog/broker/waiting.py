@@ -12,6 +12,13 @@ from tidelog.cluster.replica import Replica
 
 SWEEP_SECONDS: Final = 0.25
 """Produce timeouts are seconds long and hardly ever happen, so one sweep serves them all instead of a timer each."""
+TICKS_PER_SECOND: Final = 500
+"""Fetches whose time is up in the same tick share a timer, and are answered at its end."""
+WOKEN_AT_ONCE: Final = 256
+"""Fetches looked at before others get their turn."""
+
+Shared = dict[object, object]
+"""What fetches find out that are looked at together, and others of them may use: nothing is written meanwhile."""
 
 
 class ParkedProduce:
@@ -33,13 +40,13 @@ class ParkedProduce:
 class ParkedFetch:
     """Waits until one of its partitions has something new, or its time is up."""
 
-    __slots__ = ("_retry", "_timer", "_woken", "connection", "follows", "replicas")
+    __slots__ = ("_retry", "_tick", "_woken", "connection", "follows", "replicas")
 
     def __init__(
         self,
         connection: Connection,
         replicas: Sequence[Replica],
-        retry: Callable[[bool], bool],
+        retry: Callable[[bool, Shared], bool],
         *,
         follows: bool = False,
     ) -> None:
@@ -48,8 +55,8 @@ class ParkedFetch:
         self.connection = connection
         self.replicas = replicas
         self._retry = retry
-        """Called with "time is up"; True means it was answered."""
-        self._timer: TimerHandle | None = None
+        """Called with "time is up" and what may be shared; True means it was answered."""
+        self._tick: int | None = None
         self._woken = False
 
 
@@ -59,6 +66,8 @@ class Waiting:
         self._produces: dict[Replica, deque[tuple[int, ParkedProduce]]] = {}
         self._deadlines: dict[ParkedProduce, None] = {}
         self._fetches: dict[Replica, dict[ParkedFetch, None]] = {}
+        self._woken: list[ParkedFetch] = []
+        self._ticks: dict[int, tuple[TimerHandle, dict[ParkedFetch, None]]] = {}
         self._sweep: TimerHandle | None = None
 
     # -- produce ----------------------------------------------------------------------------------------------------
@@ -92,8 +101,10 @@ class Waiting:
         for fetch in self._fetches.get(replica, ()):
             if fetch.follows is follows and not fetch._woken:
                 fetch._woken = True
-                # At the end of this turn of the loop, so that all appends of one turn are one answer.
-                self._loop.call_soon(self._wake, fetch)
+                if not self._woken:
+                    # At the end of this turn of the loop, so that all appends of one turn are one answer.
+                    self._loop.call_soon(self._wake_some)
+                self._woken.append(fetch)
 
     def on_failure(self, replica: Replica) -> None:
         """The disk under this log is gone, or another broker leads it: nothing that waits for it will come true."""
@@ -101,7 +112,7 @@ class Waiting:
             parked.failed[replica] = offset
             self._settle(parked)
         for fetch in list(self._fetches.get(replica, ())):
-            self._wake(fetch)
+            self._wake(fetch, {})
 
     def _settle(self, parked: ParkedProduce) -> None:
         if parked.arrived() and parked in self._deadlines:
@@ -129,23 +140,47 @@ class Waiting:
                 self._fetches[replica] = {fetch: None}
             else:
                 waiters[fetch] = None
-        fetch._timer = self._loop.call_later(wait_s, self._time_is_up, fetch)
+        tick = fetch._tick = int((self._loop.time() + wait_s) * TICKS_PER_SECOND) + 1
+        ending = self._ticks.get(tick)
+        if ending is None:
+            timer = self._loop.call_at(tick / TICKS_PER_SECOND, self._time_is_up, tick)
+            self._ticks[tick] = timer, {fetch: None}
+        else:
+            ending[1][fetch] = None
 
-    def _wake(self, fetch: ParkedFetch) -> None:
-        fetch._woken = False
-        if fetch._timer is not None and fetch._retry(False):
+    def _wake_some(self) -> None:
+        woken, self._woken = self._woken[:WOKEN_AT_ONCE], self._woken[WOKEN_AT_ONCE:]
+        if self._woken:
+            self._loop.call_soon(self._wake_some)
+        shared: Shared = {}
+        for fetch in woken:
+            fetch._woken = False
+            self._wake(fetch, shared)
+
+    def _wake(self, fetch: ParkedFetch, shared: Shared) -> None:
+        if fetch._tick is not None and fetch._retry(False, shared):
             self._forget(fetch)
 
-    def _time_is_up(self, fetch: ParkedFetch) -> None:
-        if fetch._timer is not None:
-            self._forget(fetch)
-            fetch._retry(True)
+    def _time_is_up(self, tick: int) -> None:
+        if tick in self._ticks:
+            self._answer_all(list(self._ticks[tick][1]))
+
+    def _answer_all(self, fetches: Iterable[ParkedFetch]) -> None:
+        shared: Shared = {}
+        for fetch in fetches:
+            if fetch._tick is not None:
+                self._forget(fetch)
+                fetch._retry(True, shared)
 
     def _forget(self, fetch: ParkedFetch) -> None:
         fetch.connection.parked.pop(fetch, None)
-        if fetch._timer is not None:
-            fetch._timer.cancel()
-            fetch._timer = None
+        if fetch._tick is not None:
+            timer, ending = self._ticks[fetch._tick]
+            ending.pop(fetch, None)
+            if not ending:
+                timer.cancel()
+                del self._ticks[fetch._tick]
+            fetch._tick = None
         for replica in fetch.replicas:
             waiters = self._fetches.get(replica)
             if waiters is not None:
@@ -160,5 +195,4 @@ class Waiting:
 
     def release_all(self) -> None:
         """The broker stops: answer every parked fetch with what there is."""
-        for fetch in {fetch: None for waiters in self._fetches.values() for fetch in waiters}:
-            self._time_is_up(fetch)
+        self._answer_all({fetch: None for waiters in self._fetches.values() for fetch in waiters})

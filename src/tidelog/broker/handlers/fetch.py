@@ -9,20 +9,22 @@ that everything before it is safe there. A consumer that says where it stands is
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from uuid import UUID
 
 from tidelog.broker.connection import Part
 from tidelog.broker.fetch_sessions import FetchSessions, Key, Session, Wanted
 from tidelog.broker.flusher import Flusher
+from tidelog.broker.handlers.fetch_sharing import Asked, AskedBefore, SharedAnswer, Topics
 from tidelog.broker.handlers.follower_fetch import FollowerFetches, divergence
 from tidelog.broker.partitions import Partitions
 from tidelog.broker.requests import Context, Endpoint, Later, RawReply
-from tidelog.broker.waiting import ParkedFetch, Waiting
+from tidelog.broker.waiting import ParkedFetch, Shared, Waiting
 from tidelog.cluster.replica import Replica
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.storage.log import Slice
-from tidelog.wire.fetch_fast import FetchedPartition, FetchedTopic, decode_fetch, encode_fetch_response
-from tidelog.wire.messages.data import AbortedTransaction, EpochEndOffset, FetchPartition, FetchRequest
+from tidelog.wire.fetch_fast import FetchedPartition, FetchedTopic, encode_fetch_response
+from tidelog.wire.messages.data import AbortedTransaction, EpochEndOffset, FetchPartition
 
 READ_COMMITTED = 1
 CONSUMER = -1
@@ -33,6 +35,7 @@ FIRST_VERSION_WITH_IDS = 13
 FOLLOWERS_SINCE = 11
 """The first version by which consumers read from replicas that do not lead."""
 NOTHING_ABORTED: tuple[()] = ()
+NOT_YET = object()
 
 Aborted = tuple[AbortedTransaction, ...] | None
 Closest = Callable[[Replica, int, str], int | None]
@@ -61,17 +64,19 @@ class FetchHandler:
         self._flusher = flusher
         self._sessions = sessions
         self._max_bytes = max_bytes
+        self._asked = AskedBefore()
 
     def endpoints(self) -> list[Endpoint]:
         return [Endpoint(1, 4, 18, handle_raw=self.fetch)]
 
     def fetch(self, context: Context, frame: memoryview, body: int) -> RawReply:
-        request = decode_fetch(frame, body, context.version)
+        asked = self._asked.decode(frame, body, context.version)
+        request = asked.request
         try:
             session = self._sessions.open(request, uses_ids=context.version >= FIRST_VERSION_WITH_IDS)
         except KafkaError as error:
             return encode_fetch_response(context.version, context.correlation_id, 0, error.code, 0, ())
-        attempt = Attempt(context, request, session)
+        attempt = Attempt(context, asked, session)
         if attempt.follower != CONSUMER:
             if self._followers is None:
                 code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
@@ -82,26 +87,40 @@ class FetchHandler:
         done = self._read(attempt)
         if done or request.max_wait_ms <= 0 or not attempt.replicas:
             return attempt.encode()
-        later = Later(context.connection)
-
-        def retry(time_is_up: bool) -> bool:
-            if context.connection.closed:
-                return True
-            if not self._read(attempt) and not time_is_up:
-                return False
-            later.fulfil(attempt.encode())
-            return True
-
         follows = attempt.follower != CONSUMER
         for replica in attempt.replicas:
             if replica.high_watermark != replica.log.end_offset and not follows:
                 self._flusher.mark(replica)  # what this reader waits for is written, and only has to reach the disk
-        parked = ParkedFetch(context.connection, attempt.replicas, retry, follows=follows)
+        connection = context.connection
+        again = self._answer_again if session is not None or follows else self._answer_alike
+        retry = partial(again, attempt, Later(connection))
         wait_ms = request.max_wait_ms
         if self._followers is not None:
             wait_ms = self._followers.wait_ms(wait_ms)
-        self._waiting.park_fetch(parked, wait_ms / 1000)
+        self._waiting.park_fetch(ParkedFetch(connection, attempt.replicas, retry, follows=follows), wait_ms / 1000)
         return None
+
+    def _answer_again(self, attempt: "Attempt", later: Later, time_is_up: bool, shared: Shared) -> bool:
+        """Look again, for somebody who waits. True if that was worth an answer, or nobody is there to have it."""
+        if attempt.context.connection.closed:
+            return True
+        if not self._read(attempt) and not time_is_up:
+            return False
+        later.fulfil(attempt.encode())
+        return True
+
+    def _answer_alike(self, attempt: "Attempt", later: Later, time_is_up: bool, shared: Shared) -> bool:
+        """The same, for consumers without a session: what one is told is true for all who asked the same."""
+        if attempt.context.connection.closed:
+            return True
+        answer = shared.get(attempt.asked)
+        if answer is None:
+            worth = self._read(attempt) or time_is_up
+            answer = shared[attempt.asked] = SharedAnswer(attempt.encode()) if worth else NOT_YET
+        if not isinstance(answer, SharedAnswer):
+            return False
+        later.fulfil(answer.to(attempt.context.correlation_id))
+        return True
 
     async def _fetch_in_turns(self, attempt: "Attempt") -> None:
         """So many partitions that others would wait: read some, let them have their turn, go on. Such a fetch is
@@ -170,21 +189,18 @@ class Attempt:
     """One fetch request while it is being answered."""
 
     __slots__ = (
-        "context", "failed", "follower", "found", "left", "replicas", "request", "results", "session", "topics",
-        "wanted",
+        "asked", "context", "failed", "follower", "found", "left", "replicas", "request", "results", "session",
+        "topics", "wanted",
     )  # fmt: skip
 
-    def __init__(self, context: Context, request: FetchRequest, session: Session | None) -> None:
+    def __init__(self, context: Context, asked: Asked, session: Session | None) -> None:
         self.context = context
-        self.request = request
+        self.asked = asked
+        self.request = asked.request
         self.session = session
-        self.follower = max(request.replica_id, request.replica_state.replica_id)
+        self.follower = asked.follower
         self.wanted: list[Wanted] = [] if session is None else list(session.partitions.values())
-        self.topics: list[tuple[str, UUID, Sequence[FetchPartition]]]
-        if session is None:
-            self.topics = [(topic.topic, topic.topic_id, topic.partitions) for topic in request.topics]
-        else:
-            self.topics = _by_topic(self.wanted)
+        self.topics: Topics = asked.topics if session is None else _by_topic(self.wanted)
         self.begin(0)
 
     def limit(self, wish: FetchPartition) -> int:
@@ -289,7 +305,7 @@ class Attempt:
         return news
 
 
-def _by_topic(wanted: Iterable[Wanted]) -> list[tuple[str, UUID, Sequence[FetchPartition]]]:
+def _by_topic(wanted: Iterable[Wanted]) -> Topics:
     """Partitions that follow each other in one topic, together, in the order they are wanted in."""
     topics: list[tuple[str, UUID, list[FetchPartition]]] = []
     last_name: str | None = None
@@ -300,7 +316,7 @@ def _by_topic(wanted: Iterable[Wanted]) -> list[tuple[str, UUID, Sequence[FetchP
             topics.append((name, topic_id, []))
             last_name, last_id = name, topic_id
         topics[-1][2].append(each.wish)
-    return list(topics)
+    return topics
 
 
 def _is_plain(replica: Replica, wish: FetchPartition) -> bool:
