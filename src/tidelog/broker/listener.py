@@ -178,6 +178,8 @@ def _families(host: str) -> list[tuple[int, str]]:
     """`localhost` is two addresses on most machines, and clients try either first."""
     if host in ("", "::"):
         return [(socket.AF_INET6, "")] if socket.has_dualstack_ipv6() else [(socket.AF_INET, "")]
-    found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    # Plain bytes are not prepared as an international name, which reads tables that nothing else needs.
+    name = host.encode() if host.isascii() else host
+    found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     # IPv4 first: it is the address people expect to be told.
     return sorted(dict.fromkeys((info[0], str(info[4][0])) for info in found))

@@ -1,5 +1,6 @@
 """`tidelog serve`: read the settings, run the broker, alone or as one of a cluster."""
 
+import gc
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -69,8 +70,12 @@ def serve(
     )
     check_cluster(config)
     check_directory(config)
+    # Modules stay: while they are made, and ever after, the collector would look for garbage in them in vain.
+    gc.disable()
     from tidelog.broker.main import run
 
+    gc.freeze()
+    gc.enable()
     raise typer.Exit(run(config))
 
 
