@@ -137,6 +137,11 @@ class Flusher:
     def idle(self) -> bool:
         return not (self._marked or self._busy or self._dirty or self._lazy)
 
+    @property
+    def working(self) -> bool:
+        """A thread syncs, or is about to."""
+        return bool(self._busy or self._marked)
+
     def stop(self) -> None:
         for _ in self._threads:
             self._wakes.put(False)

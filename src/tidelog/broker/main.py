@@ -46,7 +46,7 @@ async def _serve(config: BrokerConfig) -> str | None:
     stopped = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopped.set)
-    node = Node(config)
+    node = Node(config, owns_process=True)
     starting = loop.create_task(node.start())
     stopping = loop.create_task(stopped.wait())
     await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)

@@ -9,7 +9,9 @@ from uuid import NAMESPACE_URL, UUID, uuid4, uuid5
 
 from tidelog.broker.advertised import Advertised
 from tidelog.broker.background import Background
+from tidelog.broker.busy_poll import BusyPoll, Threads
 from tidelog.broker.cleaner import Cleaner
+from tidelog.broker.connection import FrameHandler
 from tidelog.broker.coordinators.coordinator import Coordinator
 from tidelog.broker.coordinators.groups import GroupRoom
 from tidelog.broker.coordinators.markers import MarkerWriter
@@ -66,8 +68,10 @@ log = get_logger("broker")
 class Node:
     """One broker process: started, serving, stopped."""
 
-    def __init__(self, config: BrokerConfig, clock: Clock | None = None) -> None:
+    def __init__(self, config: BrokerConfig, clock: Clock | None = None, *, owns_process: bool = False) -> None:
+        """`owns_process`: no thread needs the interpreter but this broker's own."""
         self.config = config
+        self._owns_process = owns_process
         self.clock = clock or SystemClock()
         self.addresses: list[tuple[str, int]] = []
         self._leaving: asyncio.Task[None] | None = None
@@ -124,7 +128,7 @@ class Node:
             self.cleaner = Cleaner(self.partitions, self.deep_work, self.clock)
             self.partitions.on_removed = self._let_go
             self.dispatcher = Dispatcher(self._make_endpoints(), loop)
-            self.listeners = Listeners(loop, self.config, self.dispatcher)
+            self.listeners = Listeners(loop, self.config, self._listened_to(loop, self.dispatcher))
             self.background = Background(
                 self.metadata,
                 self.partitions,
@@ -157,6 +161,13 @@ class Node:
         side = ClusterSide(self.config, self.directory, self.partitions, self.clock, loop, self._give_up_directory)
         self.partitions.may_act = side.is_registered_in
         return side
+
+    def _listened_to(self, loop: asyncio.AbstractEventLoop, handle: FrameHandler) -> FrameHandler:
+        if not self._owns_process or self.config.busy_poll_max_us == 0:
+            return handle
+        threads, flusher = Threads(), self.flusher
+        loop.set_default_executor(threads)
+        return BusyPoll(loop, self.config.busy_poll_max_us, lambda: threads.idle and not flusher.working).around(handle)
 
     def _markers_to_all(self, loop: asyncio.AbstractEventLoop) -> WritesMarkers:
         if self.cluster is None:

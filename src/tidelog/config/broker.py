@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Final
 
 from tidelog.config.given import Given, Source
-from tidelog.config.listeners import Listener, listens, parse_voters, quorum_voters, reachable
+from tidelog.config.listeners import Listener, listens, own_address, parse_voters, quorum_voters, reachable
 from tidelog.config.setting import (
     INT_MAX,
     LONG_MAX,
@@ -313,6 +313,12 @@ class BrokerConfig:
     )
     max_connections: int = integer(INT_MAX, "Connections that may be open; beyond it new ones are closed.", at_least(0))
     connections_max_idle_ms: int = long(600_000, "A connection silent for this long is closed.", at_least(1))
+    busy_poll_max_us: int = integer(
+        250,
+        """While a client asks again as soon as it is answered, look for its next request for so many microseconds
+        instead of sleeping; 0 always sleeps. Not for topics that are synced before the answer.""",
+        between(0, 10_000),
+    )
     fetch_max_bytes: int = integer(57_671_680, "The most record bytes one fetch is answered with.", at_least(1024))
     max_incremental_fetch_session_cache_slots: int = integer(
         1000,
@@ -337,18 +343,7 @@ class BrokerConfig:
         """Where this broker listens for brokers; None if it is alone."""
         if self.controller_quorum_voters is None:
             return None
-        if self.controller_listener is not None:
-            host, _, port = self.controller_listener.rpartition(":")
-            if not port.isdigit():
-                raise InvalidConfig(f"controller.listener={self.controller_listener} is not host:port")
-            return host, int(port)
-        address = self.voters.get(self.node_id)
-        if address is None:
-            raise InvalidConfig(
-                f"node.id={self.node_id} is not in controller.quorum.voters: say where it listens for brokers with "
-                f"controller.listener=host:port"
-            )
-        return address
+        return own_address(self.node_id, self.voters, self.controller_listener)
 
     @property
     def advertised_addresses(self) -> tuple[Listener, ...] | None:

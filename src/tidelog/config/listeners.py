@@ -5,6 +5,8 @@ from typing import Final
 
 import msgspec
 
+from tidelog.errors import InvalidConfig
+
 PROTOCOLS: Final = ("PLAINTEXT",)
 _SHAPE: Final = re.compile(r"^(?P<name>[A-Za-z0-9_]+)://(?P<host>\[[0-9A-Fa-f:.%]+\]|[^\[\]/:\s]*):(?P<port>\d{1,5})$")
 
@@ -58,6 +60,22 @@ def parse_voters(values: tuple[str, ...]) -> dict[int, tuple[str, int]]:
             raise ValueError(value)
         voters[int(shape["id"])] = (shape["host"].strip("[]"), int(shape["port"]))
     return voters
+
+
+def own_address(node_id: int, voters: dict[int, tuple[str, int]], listener: str | None) -> tuple[str, int]:
+    """Where a broker of a cluster listens for the others."""
+    if listener is not None:
+        host, _, port = listener.rpartition(":")
+        if not port.isdigit():
+            raise InvalidConfig(f"controller.listener={listener} is not host:port")
+        return host, int(port)
+    address = voters.get(node_id)
+    if address is None:
+        raise InvalidConfig(
+            f"node.id={node_id} is not in controller.quorum.voters: say where it listens for brokers with "
+            f"controller.listener=host:port"
+        )
+    return address
 
 
 def _parsed(values: tuple[str, ...] | None) -> list[Listener]:
