@@ -30,9 +30,10 @@ handlers are given the wall clock, for what is written down.
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
+
+import msgspec
 
 from tidelog.errors import ErrorCode, KafkaError, invariant
 from tidelog.ids import NO_PRODUCER_ID
@@ -78,8 +79,7 @@ class Producer(NamedTuple):
     producer_epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome(Generic[R_co, Rec]):
+class Outcome(msgspec.Struct, Generic[R_co, Rec], frozen=True):
     """What should happen because of one request or timer. Without a response the request is deferred."""
 
     response: R_co | None = None

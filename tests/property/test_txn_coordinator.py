@@ -7,7 +7,6 @@ plants some, each a line that somebody could have forgotten, and shows that the 
 
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -122,7 +121,9 @@ def markers_are_handed_out_before_the_decision_is_committed(plant: Plant) -> Non
 
 def markers_are_forgotten_by_a_restart(plant: Plant) -> None:
     honest = TransactionShard.on_loaded
-    plant.setattr(TransactionShard, "on_loaded", lambda self, now_ms: replace(honest(self, now_ms), effects=()))
+    plant.setattr(
+        TransactionShard, "on_loaded", lambda self, now_ms: msgspec.structs.replace(honest(self, now_ms), effects=())
+    )
 
 
 def a_restart_aborts_what_was_decided(plant: Plant) -> None:
@@ -139,7 +140,9 @@ def a_restart_aborts_what_was_decided(plant: Plant) -> None:
 
 def open_transactions_have_no_timer_after_a_restart(plant: Plant) -> None:
     honest = TransactionShard.on_loaded
-    plant.setattr(TransactionShard, "on_loaded", lambda self, now_ms: replace(honest(self, now_ms), timers=()))
+    plant.setattr(
+        TransactionShard, "on_loaded", lambda self, now_ms: msgspec.structs.replace(honest(self, now_ms), timers=())
+    )
 
 
 def the_next_transaction_does_not_wait_for_markers(plant: Plant) -> None:

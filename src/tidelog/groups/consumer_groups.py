@@ -4,7 +4,6 @@ Pure as the rest of the room: a request is decided on a draft, and what it decid
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -187,7 +186,7 @@ class ConsumerGroups:
             raise UnknownMemberId(group.group_id, request.member_id)
         step = Step(ClassicGroup(group_id=group.group_id), self._classic_settings, now_ms)
         outcome = classic_join.join(step, request, context, self._dice)
-        return replace(outcome, records=(*group.tombstones(), *outcome.records))
+        return msgspec.structs.replace(outcome, records=(*group.tombstones(), *outcome.records))
 
     def _classic_sync(self, request: SyncGroupRequest, context: Context, now_ms: int, _: object) -> Decision:
         draft = Draft(self._groups[request.group_id], now_ms)

@@ -15,7 +15,7 @@ from tidelog.groups.group import Group, GroupSettings
 from tidelog.groups.offsets import NO_EXPIRY, NO_OFFSET, Committed, Offsets
 from tidelog.groups.records import GroupRecord, OffsetCommitKey, OffsetCommitValue
 from tidelog.ids import NO_TOPIC_ID, TopicId, TopicPartition
-from tidelog.wire.commit_fast import PARTITIONS_MAX, PlainCommit, PlainCommitResponse, TopicOffsets
+from tidelog.wire.commit_fast import PARTITIONS_MAX, TopicOffsets
 from tidelog.wire.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -74,14 +74,6 @@ def commit(
                 results.append(_stored(partition.partition_index))
         topics.append(OffsetCommitResponseTopic(name=name, topic_id=topic_id, partitions=tuple(results)))
     return Outcome(OffsetCommitResponse(topics=tuple(topics)), records=tuple(records), timers=timers)
-
-
-def commit_plain(
-    request: PlainCommit, now_ms: int, timers: tuple[Timer, ...] = ()
-) -> Outcome[PlainCommitResponse, GroupRecord]:
-    """Likewise, of a request that came in columns."""
-    records = CommitRecords(request.group_id, request.topics, now_ms)
-    return Outcome(PlainCommitResponse(), records=records, timers=timers)
 
 
 def _columns(topics: Sequence[OffsetCommitRequestTopic]) -> tuple[TopicOffsets, ...] | None:

@@ -160,11 +160,12 @@ class Offsets:
                 repeat(topic_id),
                 count(first_offset),
             )
-            known: list[tuple[str, int]] = list(zip(repeat(name), partitions, strict=False))  # as above
-            if not all(map(offsets.__contains__, known)):
-                topic = intern(name)
-                known = [TopicPartition(topic, partition) for partition in partitions]
-            offsets.update(zip(known, committed, strict=False))  # type: ignore[arg-type]
+            before = len(offsets)
+            # As above, plain tuples find the entries that are there.
+            offsets.update(zip(zip(repeat(name), partitions, strict=False), committed, strict=False))  # type: ignore[arg-type]
+            if len(offsets) != before:
+                for key in zip(repeat(intern(name)), partitions, strict=False):
+                    offsets[TopicPartition._make(key)] = offsets.pop(key)  # type: ignore[call-overload]
             first_offset += len(partitions)
 
     def replay_marker(self, producer_id: int, committed: bool) -> None:

@@ -13,7 +13,6 @@ from tidelog.errors import ErrorCode
 from tidelog.groups.classic_members import MANY_LEAVE_SINCE
 from tidelog.groups.classic_step import join_error
 from tidelog.groups.offsets import NO_OFFSET
-from tidelog.wire.commit_fast import PlainCommit, PlainCommitResponse
 from tidelog.wire.messages import groups, offsets, transactions
 from tidelog.wire.schema import Message
 
@@ -117,10 +116,6 @@ def _commit(request: offsets.OffsetCommitRequest, code: ErrorCode, version: int)
     )
 
 
-def _commit_plain(request: PlainCommit, code: ErrorCode, version: int) -> Message:
-    return PlainCommitResponse(error_code=code)
-
-
 def _commit_transactional(request: transactions.TxnOffsetCommitRequest, code: ErrorCode, version: int) -> Message:
     return transactions.TxnOffsetCommitResponse(
         topics=tuple(
@@ -182,7 +177,6 @@ _REFUSALS: Final[Mapping[type[Message], Callable[[Any, ErrorCode, int], Message]
         groups.ListGroupsRequest: _list,
         groups.DeleteGroupsRequest: _delete,
         offsets.OffsetCommitRequest: _commit,
-        PlainCommit: _commit_plain,
         offsets.OffsetFetchRequest: _fetch,
         offsets.OffsetDeleteRequest: _delete_offsets,
         transactions.TxnOffsetCommitRequest: _commit_transactional,

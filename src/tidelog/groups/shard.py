@@ -5,8 +5,9 @@ offsets. A simple group has no state of its own, so it exists exactly as long as
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Final
+
+import msgspec
 
 from tidelog.coordination import Outcome, Timer, TimerKey
 from tidelog.errors import ErrorCode, KafkaError
@@ -16,7 +17,7 @@ from tidelog.groups.classic_join import join
 from tidelog.groups.classic_rebalance import on_join_timer, on_session_timer, on_sync_timer
 from tidelog.groups.classic_step import JOIN, SESSION, SYNC, TIMERS, UNKNOWN, Forget, Step, session_timer
 from tidelog.groups.commit_records import CommitRecords
-from tidelog.groups.group import ConsumerGroups, Context, Dice, Group, GroupSettings, Slots
+from tidelog.groups.group import ConsumerGroups, Context, Dice, Group, GroupSettings
 from tidelog.groups.history import GroupEvent, History
 from tidelog.groups.listing import describe, list_groups
 from tidelog.groups.offsets import Offsets, in_batches
@@ -77,7 +78,6 @@ class GroupShard:
             HeartbeatRequest: self._heartbeat,
             LeaveGroupRequest: self._leave,
             OffsetCommitRequest: self._commit,
-            PlainCommit: self._commit_plain,
             TxnOffsetCommitRequest: self._commit_transactional,
             OffsetFetchRequest: self._fetch,
             OffsetDeleteRequest: self._delete_offsets,
@@ -147,7 +147,7 @@ class GroupShard:
         outcome = join(self._step(group, now_ms), request, context, self._dice)
         if other is not None:
             # Nobody is left who speaks the consumer protocol, so the group becomes what its next member speaks.
-            outcome = replace(outcome, records=(*other.tombstones(), *outcome.records))
+            outcome = msgspec.structs.replace(outcome, records=(*other.tombstones(), *outcome.records))
         return outcome
 
     def _sync(self, request: SyncGroupRequest, context: Context, now_ms: int) -> GroupOutcome:
@@ -188,30 +188,46 @@ class GroupShard:
     # -- offsets ------------------------------------------------------------------------------------------------------
 
     def _commit(self, request: OffsetCommitRequest, context: Context, now_ms: int) -> GroupOutcome:
-        group = self.find(request.group_id)
-        code = self._check_commit(group, request, lambda: self._slots(request.topics), context.version)
+        code = self._check_commit(request, self._slots, context.version)
         if code:
             return Outcome(refuse(request, code, context.version))
-        return offset_requests.commit(request, self.settings, now_ms, _signs_of_life(group, request.member_id))
+        timers = self._signs_of_life(request.group_id, request.member_id)
+        return offset_requests.commit(request, self.settings, now_ms, timers)
 
-    def _commit_plain(self, request: PlainCommit, context: Context, now_ms: int) -> GroupOutcome:
-        group = self.find(request.group_id)
-        code = self._check_commit(group, request, lambda: self._plain_slots(request.topics), context.version)
+    def commit(self, request: PlainCommit, version: int, now_ms: int) -> Outcome[ErrorCode, GroupRecord]:
+        """The same in columns. All partitions are answered with one code."""
+        code = self._check_commit(request, self._plain_slots, version)
         if code:
-            return Outcome(refuse(request, code, context.version))
-        return offset_requests.commit_plain(request, now_ms, _signs_of_life(group, request.member_id))
+            return Outcome(code)
+        records = CommitRecords(request.group_id, request.topics, now_ms)
+        return Outcome(code, records, self._signs_of_life(request.group_id, request.member_id))
 
     def _check_commit(
-        self, group: Group | None, request: OffsetCommitRequest | PlainCommit, slots: Slots, version: int
+        self,
+        request: OffsetCommitRequest | PlainCommit,
+        slots: Callable[[Any], Iterable[tuple[TopicId, int]]],
+        version: int,
     ) -> ErrorCode:
         epoch = request.generation_id_or_member_epoch
-        if group is not None:
-            return group.check_commit(
-                request.member_id, request.group_instance_id, epoch, slots, transactional=False, version=version
-            )
-        if epoch < 0:
-            return ErrorCode.NONE
-        return ErrorCode.GROUP_ID_NOT_FOUND if version >= NOT_FOUND_SINCE else ErrorCode.ILLEGAL_GENERATION
+        group = self._consumer_group(request.group_id) or self._classic.get(request.group_id)
+        if group is None and epoch < 0:
+            return ErrorCode.NONE  # a consumer that assigns partitions itself, in a group without members
+        group = group or self.classic(request.group_id)
+        if group is None:
+            return ErrorCode.GROUP_ID_NOT_FOUND if version >= NOT_FOUND_SINCE else ErrorCode.ILLEGAL_GENERATION
+        return group.check_commit(
+            request.member_id,
+            request.group_instance_id,
+            epoch,
+            lambda: slots(request.topics),
+            transactional=False,
+            version=version,
+        )
+
+    def _signs_of_life(self, group_id: str, member_id: str) -> tuple[Timer, ...]:
+        """Whoever commits is alive."""
+        group = self._classic.get(group_id) if member_id else None
+        return () if group is None or member_id not in group.members else (session_timer(group, member_id),)
 
     def _commit_transactional(self, request: TxnOffsetCommitRequest, context: Context, now_ms: int) -> GroupOutcome:
         group = self.find(request.group_id)
@@ -388,10 +404,3 @@ class GroupShard:
         elif key[0] == SYNC:
             on_sync_timer(step)
         return step.outcome()
-
-
-def _signs_of_life(group: Group | None, member_id: str) -> tuple[Timer, ...]:
-    """Whoever commits is alive."""
-    if isinstance(group, ClassicGroup) and member_id in group.members:
-        return (session_timer(group, member_id),)
-    return ()

@@ -6,6 +6,7 @@ anything malformed: the compiled tables then say what it is. Tested equal to the
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import repeat
 from struct import Struct, error
 from typing import Final, NamedTuple
@@ -13,9 +14,8 @@ from typing import Final, NamedTuple
 from tidelog.errors import MalformedMessage
 from tidelog.ids import NO_TOPIC_ID, TopicId
 from tidelog.wire.frames import encode_response
-from tidelog.wire.primitives import i16, i32, read_uvarint, uuid_of, uvarint
+from tidelog.wire.primitives import read_uvarint, uuid_of, uvarint
 from tidelog.wire.records import SMALL_VARINTS
-from tidelog.wire.schema import Message
 
 API_KEY: Final = 8
 THROTTLED_SINCE: Final = 3
@@ -30,6 +30,7 @@ PARTITIONS_MAX: Final = SMALL_VARINTS
 
 _I16: Final = Struct(">h").unpack_from
 _I32: Final = Struct(">i").unpack_from
+_EPOCH: Final = Struct(">ih").unpack_from  # generation or member epoch, length of the member's id
 _I64: Final = Struct(">q").unpack_from
 _TOPIC_ID: Final = Struct(">16s").unpack_from
 _SHORT: Final = Struct(">h").pack
@@ -55,20 +56,14 @@ class TopicOffsets(NamedTuple):
     leader_epochs: tuple[int, ...]
 
 
-class PlainCommit(Message, kw_only=True):
+class PlainCommit(NamedTuple):
     """An OffsetCommit without metadata and without a retention of its own."""
 
     group_id: str
-    generation_id_or_member_epoch: i32
+    generation_id_or_member_epoch: int
     member_id: str
     group_instance_id: str | None
     topics: tuple[TopicOffsets, ...]
-
-
-class PlainCommitResponse(Message, kw_only=True):
-    """All partitions are answered with the same code."""
-
-    error_code: i16 = 0
 
 
 def decode_commit(frame: memoryview, offset: int, version: int) -> PlainCommit | None:
@@ -79,118 +74,110 @@ def decode_commit(frame: memoryview, offset: int, version: int) -> PlainCommit |
         return None
 
 
+# Below, that a string ends outside the message shows in what is read behind it: there is always something.
+
+
 def _legacy(data: bytes, version: int) -> PlainCommit | None:
-    group_id, p = _legacy_string(data, 0)
-    epoch = _I32(data, p)[0]
-    member_id, p = _legacy_string(data, p + 4)
+    size = _I16(data)[0]
+    p = 2 + size
+    if size < 0:
+        return None
+    group_id = data[2:p].decode()
+    epoch, size = _EPOCH(data, p)
+    p += 6
+    if size < 0:
+        return None
+    member_id = data[p : (p := p + size)].decode()
     instance_id = None
     if version >= INSTANCES_SINCE:
-        if _I16(data, p)[0] == -1:
-            p += 2
-        else:
-            instance_id, p = _legacy_string(data, p)
+        size = _I16(data, p)[0]
+        p += 2
+        if size >= 0:
+            instance_id = data[p : (p := p + size)].decode()
+        elif size != -1:
+            return None
     elif version <= WITH_RETENTION_UNTIL:
         if _I64(data, p)[0] != -1:
             return None
         p += 8
+    topic_count = _I32(data, p)[0]
+    p += 4
     layout = _PARTITION_V6 if version >= LEADER_EPOCHS_SINCE else _PARTITION_V2
     room = PARTITIONS_MAX
     topics = []
-    count = _I32(data, p)[0]
-    p += 4
-    if not 0 < count <= room:
-        return None
-    for _ in range(count):
-        name, p = _legacy_string(data, p)
-        partitions = _I32(data, p)[0]
+    for _ in range(topic_count):
+        size = _I16(data, p)[0]
+        p += 2
+        if size < 0:
+            return None
+        name = data[p : (p := p + size)].decode()
+        count = _I32(data, p)[0]
         p += 4
-        stop = p + partitions * layout.size
-        room -= partitions
-        if partitions <= 0 or room < 0 or stop > len(data):
+        room -= count
+        stop = p + count * layout.size
+        if count <= 0 or room < 0 or stop > len(data):
             return None
         topic = _columns(name, NO_TOPIC_ID, layout, data[p:stop], _EMPTY)
         if topic is None:
             return None
         topics.append(topic)
         p = stop
-    return _commit(group_id, epoch, member_id, instance_id, topics)
+    return PlainCommit(group_id, epoch, member_id, instance_id, tuple(topics)) if topics else None
 
 
 def _flexible(data: bytes, version: int) -> PlainCommit | None:
-    group_id, p = _compact_string(data, 0)
+    size, p = read_uvarint(data, 0)
+    if size == 0:
+        return None
+    group_id = data[p : (p := p + size - 1)].decode()
     epoch = _I32(data, p)[0]
-    member_id, p = _compact_string(data, p + 4)
-    instance_id = None
-    if data[p] == 0:
-        p += 1
-    else:
-        instance_id, p = _compact_string(data, p)
+    size, p = read_uvarint(data, p + 4)
+    if size == 0:
+        return None
+    member_id = data[p : (p := p + size - 1)].decode()
+    size, p = read_uvarint(data, p)
+    instance_id = None if size == 0 else data[p : (p := p + size - 1)].decode()
+    topic_count, p = read_uvarint(data, p)
     room = PARTITIONS_MAX
     topics = []
-    count, p = read_uvarint(data, p)
-    if not 1 < count <= room:
-        return None
-    for _ in range(count - 1):
+    for _ in range(topic_count - 1):
         name, topic_id = "", NO_TOPIC_ID
         if version >= TOPIC_IDS_SINCE:
             topic_id = TopicId(uuid_of(_TOPIC_ID(data, p)[0]))
             p += 16
         else:
-            name, p = _compact_string(data, p)
-        partitions, p = read_uvarint(data, p)
-        partitions -= 1
-        stop = p + partitions * _PARTITION_V8.size
-        room -= partitions
-        if partitions <= 0 or room < 0 or stop >= len(data) or data[stop] != 0:  # tags of the topic
+            size, p = read_uvarint(data, p)
+            if size == 0:
+                return None
+            name = data[p : (p := p + size - 1)].decode()
+        count, p = read_uvarint(data, p)
+        count -= 1
+        room -= count
+        stop = p + count * _PARTITION_V8.size
+        if count <= 0 or room < 0 or stop >= len(data) or data[stop] != 0:  # tags of the topic
             return None
         topic = _columns(name, topic_id, _PARTITION_V8, data[p:stop], _EMPTY_COMPACT)
         if topic is None:
             return None
         topics.append(topic)
         p = stop + 1
-    return None if data[p] != 0 else _commit(group_id, epoch, member_id, instance_id, topics)
-
-
-def _commit(
-    group_id: str, epoch: int, member_id: str, instance_id: str | None, topics: list[TopicOffsets]
-) -> PlainCommit:
-    return PlainCommit(
-        group_id=group_id,
-        generation_id_or_member_epoch=epoch,
-        member_id=member_id,
-        group_instance_id=instance_id,
-        topics=tuple(topics),
-    )
+    if not topics or data[p] != 0:  # tags of the request
+        return None
+    return PlainCommit(group_id, epoch, member_id, instance_id, tuple(topics))
 
 
 def _columns(name: str, topic_id: TopicId, layout: Struct, data: bytes, empty: frozenset[int]) -> TopicOffsets | None:
     """None if any partition has metadata. The first that has is found: up to there the layout is the true one."""
-    partitions, offsets, *epochs, lengths = zip(*layout.iter_unpack(data), strict=True)
-    if not empty.issuperset(lengths):
+    columns = tuple(zip(*layout.iter_unpack(data), strict=True))
+    if not empty.issuperset(columns[-1]):
         return None
-    return TopicOffsets(name, topic_id, partitions, offsets, epochs[0] if epochs else (-1,) * len(partitions))
-
-
-def _legacy_string(data: bytes, p: int) -> tuple[str, int]:
-    p += 2
-    return _string(data, p, p + _I16(data, p - 2)[0])
-
-
-def _compact_string(data: bytes, p: int) -> tuple[str, int]:
-    length, p = read_uvarint(data, p)
-    return _string(data, p, p + length - 1)
-
-
-def _string(data: bytes, p: int, stop: int) -> tuple[str, int]:
-    if not p <= stop <= len(data):
-        raise MalformedMessage("a string's length is outside the message")
-    return data[p:stop].decode(), stop
+    epochs = columns[2] if layout is not _PARTITION_V2 else (-1,) * len(columns[0])
+    return TopicOffsets(name, topic_id, columns[0], columns[1], epochs)
 
 
 def encode_commit_response(version: int, correlation_id: int, topics: Sequence[TopicOffsets], error_code: int) -> bytes:
     """The whole frame: this code for each partition."""
     flexible = version >= FLEXIBLE_SINCE
-    answer = _ANSWER_COMPACT if flexible else _ANSWER
     parts = [_NOT_THROTTLED if version >= THROTTLED_SINCE else b"", _count(len(topics), flexible)]
     for topic in topics:
         if version >= TOPIC_IDS_SINCE:
@@ -198,13 +185,18 @@ def encode_commit_response(version: int, correlation_id: int, topics: Sequence[T
         else:
             name = topic.name.encode()
             parts += (uvarint(len(name) + 1) if flexible else _SHORT(len(name)), name)
-        parts.append(_count(len(topic.partitions), flexible))
-        parts += map(answer, topic.partitions, repeat(error_code))
-        if flexible:
-            parts.append(_NO_TAGS)
+        parts.append(_answers(topic.partitions, error_code, flexible))
     if flexible:
         parts.append(_NO_TAGS)
     return encode_response(API_KEY, version, correlation_id, b"".join(parts))
+
+
+@lru_cache(maxsize=128)
+def _answers(partitions: tuple[int, ...], error_code: int, flexible: bool) -> bytes:
+    """Who commits some partitions will commit them again, and be told the same."""
+    count = _count(len(partitions), flexible)
+    answers = map(_ANSWER_COMPACT if flexible else _ANSWER, partitions, repeat(error_code))
+    return b"".join((count, *answers, _NO_TAGS if flexible else b""))
 
 
 def _count(count: int, flexible: bool) -> bytes:

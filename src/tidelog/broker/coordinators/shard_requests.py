@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Generic, NamedTuple
 
 from tidelog.broker.coordinators.coordinator import Coordinator
@@ -27,6 +28,9 @@ class ShardRequests(ABC, Generic[S, Rec]):
 
     @abstractmethod
     def decide(self, shard: S, request: Message, context: Context, waiter: int, now_ms: int) -> Outcome[Any, Rec]: ...
+
+    def _decide(self, request: Message, context: Context, shard: S, waiter: int, now_ms: int) -> Outcome[Any, Rec]:
+        return self.decide(shard, request, context, waiter, now_ms)
 
     @abstractmethod
     def refuse(self, request: Message, error: KafkaError, version: int) -> Message:
@@ -60,9 +64,7 @@ class ShardRequests(ABC, Generic[S, Rec]):
         def answered(answer: Any) -> None:
             done(self.refuse(request, answer, context.version) if isinstance(answer, KafkaError) else answer)
 
-        def decide(shard: S, waiter: int, now_ms: int) -> Outcome[Any, Rec]:
-            return self.decide(shard, request, context, waiter, now_ms)
-
+        decide = partial(self._decide, request, context)
         if isinstance(ask.where, str):
             self.coordinator.submit(ask.where, decide, answered, ask.verification)
         else:

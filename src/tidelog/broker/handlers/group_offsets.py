@@ -14,7 +14,8 @@ from tidelog.broker.handlers.groups import GroupRequests
 from tidelog.broker.metadata import Metadata
 from tidelog.broker.requests import Context, Endpoint, Later
 from tidelog.cluster.image import MetadataImage
-from tidelog.errors import ErrorCode
+from tidelog.coordination import coordinator_code
+from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import NO_TOPIC_ID, TopicId
 from tidelog.wire.commit_fast import TopicOffsets, decode_commit, encode_commit_response
 from tidelog.wire.messages import offsets as messages
@@ -45,12 +46,16 @@ class GroupOffsetsHandler:
         if plain is None or topics is None:
             self._commit_any(context, decode(messages.OffsetCommitRequest, version, frame, body))
             return
+        known = plain._replace(topics=topics)
         later = Later(context.connection)
 
-        def answered(answer: Any) -> None:
-            later.fulfil([encode_commit_response(version, context.correlation_id, topics, answer.error_code)])
+        def answered(answer: ErrorCode | KafkaError) -> None:
+            code = coordinator_code(answer) if isinstance(answer, KafkaError) else answer
+            later.fulfil([encode_commit_response(version, context.correlation_id, topics, code)])
 
-        self._requests.submit(context, Ask(plain.group_id, msgspec.structs.replace(plain, topics=topics)), answered)
+        self._requests.coordinator.submit(
+            known.group_id, lambda shard, _, now_ms: shard.commit(known, version, now_ms), answered
+        )
 
     def _commit_any(self, context: Context, request: messages.OffsetCommitRequest) -> None:
         """With metadata, or of partitions that do not exist."""
