@@ -10,6 +10,7 @@ from typing import Final
 from uuid import UUID
 
 from tidelog.broker.connection import Part
+from tidelog.broker.fetch_sessions import FINAL_EPOCH, NO_SESSION
 from tidelog.wire.fetch_fast import decode_fetch
 from tidelog.wire.messages.data import FetchPartition, FetchRequest
 
@@ -21,20 +22,40 @@ IN_MEMORY_MAX: Final = 4096
 """Answers up to this size are bytes as a whole. Longer ones are queued as slices, which take no memory while a client
 does not read."""
 
+CONSUMER: Final = -1
+"""The replica id of whoever is not one."""
+
 _I32: Final = Struct(">i").pack
 
 Topics = Sequence[tuple[str, UUID, Sequence[FetchPartition]]]
+Lone = tuple[str, UUID, FetchPartition]
 
 
 class Asked:
     """A decoded Fetch, of everybody who sent the same in the same version."""
 
-    __slots__ = ("follower", "request", "topics")
+    __slots__ = ("follower", "lone", "request", "size", "topics")
 
     def __init__(self, request: FetchRequest) -> None:
         self.request = request
         self.follower = max(request.replica_id, request.replica_state.replica_id)
         self.topics: Topics = [(topic.topic, topic.topic_id, topic.partitions) for topic in request.topics]
+        self.size = sum(len(topic.partitions) for topic in request.topics)
+        self.lone: Lone | None = None
+        """The one partition that is wanted, by a consumer who waits for something new and has no session and no rack:
+        as nearly all do who wait at its end."""
+        if self.size == 1 and _is_simple(request) and self.follower == CONSUMER:
+            self.lone = next((name, topic_id, wishes[0]) for name, topic_id, wishes in self.topics if wishes)
+
+
+def _is_simple(request: FetchRequest) -> bool:
+    return (
+        request.session_id == NO_SESSION
+        and request.session_epoch == FINAL_EPOCH
+        and request.max_wait_ms > 0
+        and request.min_bytes > 0
+        and not request.rack_id
+    )
 
 
 class AskedBefore:
@@ -55,7 +76,7 @@ class AskedBefore:
         if known is not None:
             return known
         asked = Asked(decode_fetch(memoryview(raw), 0, version))
-        if asked.request.session_id == 0:
+        if asked.request.session_id == NO_SESSION:
             if len(self._known) >= ASKED_MAX:
                 self._known.clear()
             self._known[key] = asked

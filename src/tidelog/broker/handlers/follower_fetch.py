@@ -1,8 +1,9 @@
 """What is different about a Fetch that another broker sends: it says how far that broker has got, it sees what is not
 safe yet, and copying may have a limit."""
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from tidelog.broker.handlers.fetch_attempt import Attempt
 from tidelog.broker.partitions import Partitions
 from tidelog.clock import Clock
 from tidelog.cluster.replica import Replica
@@ -11,9 +12,6 @@ from tidelog.errors import ErrorCode, KafkaError
 from tidelog.storage.log import Slice
 from tidelog.wire.fetch_fast import FetchedPartition
 from tidelog.wire.messages.data import EpochEndOffset, FetchPartition
-
-if TYPE_CHECKING:
-    from tidelog.broker.handlers.fetch import Attempt
 
 NOT_TOLD: Final = -1
 """In place of a last stable offset: a follower finds its own."""
@@ -25,7 +23,7 @@ class FollowerFetches:
         self._throttle = throttle
         self._clock = clock
 
-    def note(self, attempt: "Attempt") -> None:
+    def note(self, attempt: Attempt) -> None:
         """Once a request: where the follower is. That may move the watermark, and consumers with it."""
         state = attempt.request.replica_state
         now_ms = self._clock.monotonic_ms()
@@ -40,7 +38,7 @@ class FollowerFetches:
                 except KafkaError:
                     continue  # told with the answer
 
-    def read(self, attempt: "Attempt", replica: Replica, wish: FetchPartition) -> FetchedPartition:
+    def read(self, attempt: Attempt, replica: Replica, wish: FetchPartition) -> FetchedPartition:
         records: Slice | None = None
         try:
             replica.check_follower_epoch(wish.current_leader_epoch)
