@@ -307,18 +307,48 @@ def test_clients_that_ask_in_one_turn_are_answered_when_all_were_heard() -> None
     async def scenario() -> None:
         outbox = Outbox(asyncio.get_running_loop())
         peers: list[Peer] = []
+        answered_meanwhile: list[int] = []
 
         def answer(connection: Connection, body: bytes) -> None:
-            assert all(map(_is_silent, peers)), "nobody is answered before everybody was heard"
+            answered_meanwhile.append(sum(not _is_silent(peer) for peer in peers))
             echo(connection, body)
 
         peers += [Peer(answer, outbox=outbox) for _ in range(SENDERS_MAX // 2)]
+        for expected in (1, 0):
+            # When they come together for the first time, that is not known before the first has its answer.
+            answered_meanwhile.clear()
+            for peer in peers:
+                peer.client.send(frame(b"question"))
+            await asyncio.sleep(0.01)  # all are readable before the loop looks
+            assert answered_meanwhile == [0, *[expected] * (len(peers) - 1)]
+            for peer in peers:
+                assert await peer.receive(12) == frame(b"question")
         for peer in peers:
-            peer.client.send(frame(b"question"))
-        await asyncio.sleep(0.01)  # all are readable before the loop looks
-        for peer in peers:
-            assert await peer.receive(12) == frame(b"question")
             peer.end()
+
+    run(scenario)
+
+
+def test_nobody_waits_alone() -> None:
+    async def scenario() -> None:
+        outbox = Outbox(asyncio.get_running_loop())
+        sent: list[int] = []
+
+        async def turn(*numbers: int) -> list[int]:
+            """Who was served before the turn ended; in the end all are."""
+            sent.clear()
+            for number in numbers:
+                outbox.add(_Sender(sent, number))
+            early = list(sent)
+            await asyncio.sleep(0)
+            assert sent == list(numbers)
+            return early
+
+        assert await turn(1) == [1]
+        assert await turn(1, 2, 3) == [1]
+        assert await turn(1, 2, 3) == []
+        assert await turn(1) == []
+        assert await turn(1) == [1]
 
     run(scenario)
 
@@ -327,6 +357,10 @@ def test_nobody_waits_for_more_than_a_number_of_others() -> None:
     async def scenario() -> None:
         outbox = Outbox(asyncio.get_running_loop())
         sent: list[int] = []
+        outbox.add(_Sender(sent, -2))
+        outbox.add(_Sender(sent, -1))
+        await asyncio.sleep(0)
+        sent.clear()
         for number in range(SENDERS_MAX + 1):
             outbox.add(_Sender(sent, number))
         assert sent == list(range(SENDERS_MAX))
