@@ -5,11 +5,13 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
 from tidelog.client.connection import Connection
 from tidelog.errors import ErrorCode
+from tidelog.ids import NO_TOPIC_ID, TopicId
 from tidelog.testing import Broker
 from tidelog.wire.messages.groups import (
     DeleteGroupsRequest,
@@ -245,6 +247,50 @@ def test_offsets_of_partitions_that_do_not_exist(broker: Broker) -> None:
     with connect(broker) as one:
         one.call(FindCoordinatorRequest(key="team"), 2)
         assert commit(one, "team", 5) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@pytest.mark.parametrize("version", range(2, 11))
+def test_commits_with_and_without_metadata_are_answered_and_kept_alike(broker: Broker, version: int) -> None:
+    """Those without, of partitions that exist, take a shorter way."""
+    with connect(broker) as one:
+        ids = {name: create_topic(one, name, partitions=3) for name in ("work", "play")}
+        ids["gone"] = UUID(int=7)
+        wishes = (
+            {"work": (0, 1, 2)},
+            {"work": (2, 0), "play": (1,)},
+            {"work": (1, 1)},
+            {"work": (0, 3, -1), "play": (2,)},
+            {"play": (0,), "gone": (0,)},
+        )
+        for number, wish in enumerate(wishes):
+            answers, kept = [], []
+            for metadata in ("", "note"):
+                group = f"group-{number}-{metadata}"
+                one.call(FindCoordinatorRequest(key=group), 2)
+                topics = tuple(
+                    OffsetCommitRequestTopic(
+                        name=name if version < 10 else "",
+                        topic_id=TopicId(ids[name]) if version >= 10 else NO_TOPIC_ID,
+                        partitions=tuple(
+                            OffsetCommitRequestPartition(
+                                partition_index=index, committed_offset=100 + at, committed_metadata=metadata
+                            )
+                            for at, index in enumerate(partitions)
+                        ),
+                    )
+                    for name, partitions in wish.items()
+                )
+                answers.append(one.call(OffsetCommitRequest(group_id=group, member_id="", topics=topics), version))
+                stored = one.call(OffsetFetchRequest(group_id=group, topics=None), 5).topics
+                kept.append(
+                    {
+                        (topic.name, each.partition_index): each.committed_offset
+                        for topic in stored
+                        for each in topic.partitions
+                    }
+                )
+            assert answers[0] == answers[1]
+            assert kept[0] == kept[1] != {}
 
 
 # -- the same after a restart ------------------------------------------------------------------------------------------

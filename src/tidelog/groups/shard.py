@@ -188,7 +188,7 @@ class GroupShard:
     # -- offsets ------------------------------------------------------------------------------------------------------
 
     def _commit(self, request: OffsetCommitRequest, context: Context, now_ms: int) -> GroupOutcome:
-        code = self._check_commit(request, self._slots, context.version)
+        code = self._check_commit(request, context.version)
         if code:
             return Outcome(refuse(request, code, context.version))
         timers = self._signs_of_life(request.group_id, request.member_id)
@@ -196,18 +196,13 @@ class GroupShard:
 
     def commit(self, request: PlainCommit, version: int, now_ms: int) -> Outcome[ErrorCode, GroupRecord]:
         """The same in columns. All partitions are answered with one code."""
-        code = self._check_commit(request, self._plain_slots, version)
+        code = self._check_commit(request, version)
         if code:
             return Outcome(code)
         records = CommitRecords(request.group_id, request.topics, now_ms)
         return Outcome(code, records, self._signs_of_life(request.group_id, request.member_id))
 
-    def _check_commit(
-        self,
-        request: OffsetCommitRequest | PlainCommit,
-        slots: Callable[[Any], Iterable[tuple[TopicId, int]]],
-        version: int,
-    ) -> ErrorCode:
+    def _check_commit(self, request: OffsetCommitRequest | PlainCommit, version: int) -> ErrorCode:
         epoch = request.generation_id_or_member_epoch
         group = self._consumer_group(request.group_id) or self._classic.get(request.group_id)
         if group is None and epoch < 0:
@@ -219,7 +214,7 @@ class GroupShard:
             request.member_id,
             request.group_instance_id,
             epoch,
-            lambda: slots(request.topics),
+            lambda: self._slots(request.topics),
             transactional=False,
             version=version,
         )
@@ -249,18 +244,12 @@ class GroupShard:
         return offset_requests.commit_transactional(request, self.settings, now_ms)
 
     def _slots(
-        self, topics: Iterable[OffsetCommitRequestTopic | TxnOffsetCommitRequestTopic]
+        self, topics: Iterable[OffsetCommitRequestTopic | TopicOffsets | TxnOffsetCommitRequestTopic]
     ) -> Iterator[tuple[TopicId, int]]:
         for topic in topics:
             topic_id = NO_TOPIC_ID if self._consumer is None else self._consumer.topic_id(topic.name)
-            for partition in topic.partitions:
-                yield topic_id, partition.partition_index
-
-    def _plain_slots(self, topics: Iterable[TopicOffsets]) -> Iterator[tuple[TopicId, int]]:
-        for topic in topics:
-            topic_id = NO_TOPIC_ID if self._consumer is None else self._consumer.topic_id(topic.name)
-            for partition in topic.partitions:
-                yield topic_id, partition
+            for each in topic.partitions:
+                yield topic_id, each if isinstance(each, int) else each.partition_index
 
     def _fetch(self, request: OffsetFetchRequest, context: Context, now_ms: int) -> GroupOutcome:
         if context.version < offset_requests.GROUPS_SINCE:
