@@ -49,7 +49,7 @@ class BusyPoll:
         self._clock = clock
         self._offer_core = offer_core
         self._row = 0
-        self._quiet_since = self._modest_until = clock()
+        self._quiet_since = self._modest_until = self._looked_at = clock()
         self.polling = False
 
     def around(self, handle: FrameHandler) -> FrameHandler:
@@ -79,8 +79,15 @@ class BusyPoll:
 
     def _look(self) -> None:
         """Called once in every turn of the loop, which cannot sleep as long as it is to be called again."""
+        if not self._is_alone():
+            self.polling = False
+            return
+        if self._quiet_since != self._looked_at:
+            self._looked_at = self._quiet_since  # this turn had something to do: nobody is kept waiting by us
+            self._call_soon(self._look)
+            return
         now = self._clock()
-        if now - self._quiet_since > self._longest or not self._is_alone():
+        if now - self._quiet_since > self._longest:
             self.polling = False
             return
         self._offer_core()

@@ -61,6 +61,7 @@ def test_requests_close_together_keep_the_loop_awake(world: World) -> None:
         world.turn()
         assert len(world.soon) == 1, "it is called again in the next turn, and never twice in one"
         world.requests(3, CLOSE_NS)
+    world.turn()
     world.now += FAR_NS
     world.turn()
     assert not world.soon, "nothing came for long enough: the loop may sleep"
@@ -88,6 +89,8 @@ def test_a_thread_that_works_ends_it(world: World) -> None:
 def test_a_process_that_takes_the_core_is_left_alone_for_a_while(world: World) -> None:
     world.requests(ROW, CLOSE_NS)
     world.core_takes = TAKEN_NS + 1
+    world.turn()
+    assert world.soon, "that turn had something to do, and the core was not offered"
     world.turn()
     assert not world.soon
     before = world.now
