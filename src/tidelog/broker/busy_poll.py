@@ -19,7 +19,9 @@ from typing import Any, Final, ParamSpec, TypeVar
 from tidelog.broker.connection import Connection, FrameHandler
 
 ROW: Final = 16
-"""So many requests must have come close together first: one that comes late begins anew."""
+"""So many small requests must have come close together first: one that comes late or is large begins anew."""
+SMALL_BYTES: Final = 16_384
+"""Whoever sends more at once has much to do and needs the core, and a late answer is a small part of its time."""
 TAKEN_NS: Final = 20_000
 """The core was offered, and came back only after this: somebody took it."""
 MODEST_NS: Final = 5_000_000
@@ -56,16 +58,16 @@ class BusyPoll:
         """The same handler, listened to."""
 
         def heard(connection: Connection, frame: memoryview, /) -> None:
-            self.begin()
+            self.begin(len(frame))
             handle(connection, frame)
             self.end()
 
         return heard
 
-    def begin(self) -> None:
+    def begin(self, size: int) -> None:
         """A request has come."""
         now = self._clock()
-        if now - self._quiet_since > self._longest:
+        if now - self._quiet_since > self._longest or size > SMALL_BYTES:
             self._row = 0
         else:
             self._row += 1

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from tidelog.broker.busy_poll import MODEST_NS, ROW, TAKEN_NS, BusyPoll, Threads
+from tidelog.broker.busy_poll import MODEST_NS, ROW, SMALL_BYTES, TAKEN_NS, BusyPoll, Threads
 
 LONGEST_US = 100
 CLOSE_NS = LONGEST_US * 1000 // 2
@@ -41,10 +41,10 @@ class World:
         for callback in soon:
             callback()
 
-    def requests(self, count: int, gap_ns: int) -> None:
+    def requests(self, count: int, gap_ns: int, size: int = 100) -> None:
         for _ in range(count):
             self.now += gap_ns
-            self.poll.begin()
+            self.poll.begin(size)
             self.poll.end()
 
 
@@ -73,6 +73,11 @@ def test_requests_that_come_seldom_never_do(world: World) -> None:
     for _ in range(10):
         world.requests(ROW - 1, CLOSE_NS)
         world.requests(1, FAR_NS)
+    assert not world.poll.polling
+
+
+def test_large_requests_never_do(world: World) -> None:
+    world.requests(3 * ROW, CLOSE_NS, SMALL_BYTES + 1)
     assert not world.poll.polling
 
 
