@@ -24,7 +24,6 @@ def cpu_s(pid: int) -> float:
 @pytest.mark.parametrize("longest_us", ["10000", "0"])
 def test_it_rests_when_nobody_asks_and_threads_come_through(tmp_path: Path, longest_us: str) -> None:
     with Server(tmp_path, settings={"busy.poll.max.us": longest_us}) as server:
-        server.start()
         at = ["-b", server.bootstrap]
         assert run(["topic", "create", "cached", "--config", "flush.on.ack=false", *at]) == 0
         assert run(["topic", "create", "synced", *at]) == 0

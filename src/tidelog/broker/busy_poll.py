@@ -19,9 +19,11 @@ from typing import Any, Final, ParamSpec, TypeVar
 from tidelog.broker.connection import Connection, FrameHandler
 
 ROW: Final = 16
-"""So many small requests must have come close together first: one that comes late or is large begins anew."""
+"""So many small requests must have come close together first: one that comes late, or is large, or whose answer is,
+begins anew."""
 SMALL_BYTES: Final = 16_384
-"""Whoever sends more at once has much to do and needs the core, and a late answer is a small part of its time."""
+"""Whoever sends more at once, or reads much, has work to do and needs the core, and a late answer is a small part of
+its time."""
 TAKEN_NS: Final = 20_000
 """The core was offered, and came back only after this: somebody took it."""
 MODEST_NS: Final = 5_000_000
@@ -60,7 +62,7 @@ class BusyPoll:
         def heard(connection: Connection, frame: memoryview, /) -> None:
             self.begin(len(frame))
             handle(connection, frame)
-            self.end()
+            self.end(connection.sends_much)
 
         return heard
 
@@ -75,9 +77,11 @@ class BusyPoll:
                 self.polling = True
                 self._call_soon(self._look)
 
-    def end(self) -> None:
+    def end(self, sends_much: bool) -> None:
         """It is answered, or waits for something."""
         self._quiet_since = self._clock()
+        if sends_much:
+            self._row = 0
 
     def _look(self) -> None:
         """Called once in every turn of the loop, which cannot sleep as long as it is to be called again."""

@@ -361,6 +361,11 @@ class Connection:
         return self._closed
 
     @property
+    def sends_much(self) -> bool:
+        """Whether record sets are queued, or several answers."""
+        return len(self._out) > 1
+
+    @property
     def busy(self) -> bool:
         return bool(self._answers or self._out or self._exclusive)
 

@@ -41,11 +41,11 @@ class World:
         for callback in soon:
             callback()
 
-    def requests(self, count: int, gap_ns: int, size: int = 100) -> None:
+    def requests(self, count: int, gap_ns: int, size: int = 100, *, sends_much: bool = False) -> None:
         for _ in range(count):
             self.now += gap_ns
             self.poll.begin(size)
-            self.poll.end()
+            self.poll.end(sends_much)
 
 
 @pytest.fixture
@@ -79,6 +79,8 @@ def test_requests_that_come_seldom_never_do(world: World) -> None:
 def test_large_requests_never_do(world: World) -> None:
     world.requests(3 * ROW, CLOSE_NS, SMALL_BYTES + 1)
     assert not world.poll.polling
+    world.requests(3 * ROW, CLOSE_NS, sends_much=True)
+    assert not world.poll.polling, "nor do large answers"
 
 
 def test_a_thread_that_works_ends_it(world: World) -> None:
