@@ -2,7 +2,6 @@
 
 import threading
 import time
-from collections.abc import Iterator
 from uuid import uuid4
 
 import pytest
@@ -21,18 +20,6 @@ from tidelog.wire.messages.data import OffsetForLeaderEpochRequest, OffsetForLea
 from tidelog.wire.record_batch import iter_batches
 
 from . import kit
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[Broker]:
-    with Broker() as running:
-        yield running
-
-
-@pytest.fixture
-def connection(broker: Broker) -> Iterator[Connection]:
-    with kit.connect(broker) as connected:
-        yield connected
 
 
 class TestLongPoll:

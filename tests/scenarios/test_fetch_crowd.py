@@ -15,18 +15,6 @@ from . import kit
 COPIES = 4
 
 
-@pytest.fixture(scope="module")
-def broker() -> Iterator[Broker]:
-    with Broker() as running:
-        yield running
-
-
-@pytest.fixture
-def connection(broker: Broker) -> Iterator[Connection]:
-    with kit.connect(broker) as connected:
-        yield connected
-
-
 def alone(broker: Broker, request: FetchRequest, version: int) -> bytes:
     with kit.connect(broker) as reader:
         reader.send(request, version)

@@ -1,6 +1,5 @@
 """A retried batch is one batch (invariants 25-27), over the wire and through every kind of ending."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +12,6 @@ from tidelog.testing import Broker
 from tidelog.wire.messages.configs import DescribeProducersRequest, DescribeProducersRequestTopic
 
 from . import kit
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[Broker]:
-    with Broker() as running:
-        yield running
-
-
-@pytest.fixture
-def connection(broker: Broker) -> Iterator[Connection]:
-    with kit.connect(broker) as connected:
-        yield connected
 
 
 class Sender:

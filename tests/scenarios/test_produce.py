@@ -1,7 +1,6 @@
 """Produce as a client meets it: acks, refusals that store nothing, timestamps, recompression, limits."""
 
 import struct
-from collections.abc import Iterator
 
 import cramjam
 import pytest
@@ -27,18 +26,6 @@ from tidelog.wire.records import Record
 from . import kit
 
 CODECS = ("uncompressed", "gzip", "snappy", "lz4", "zstd")
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[Broker]:
-    with Broker() as running:
-        yield running
-
-
-@pytest.fixture
-def connection(broker: Broker) -> Iterator[Connection]:
-    with kit.connect(broker) as connected:
-        yield connected
 
 
 class TestAcks:

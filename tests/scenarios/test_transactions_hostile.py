@@ -2,16 +2,13 @@
 
 import os
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 from tests.chaos.server import Server
 from tests.tools import need
 
 from tidelog.client.connection import Connection
 from tidelog.errors import ErrorCode
-from tidelog.testing import Broker
 from tidelog.wire.messages.data import InitProducerIdRequest
 from tidelog.wire.messages.transactions import (
     AddPartitionsToTxnRequest,
@@ -35,18 +32,6 @@ from .transactions import (
 )
 
 OK = ErrorCode.NONE
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[Broker]:
-    with Broker() as running:
-        yield running
-
-
-@pytest.fixture
-def connection(broker: Broker) -> Iterator[Connection]:
-    with kit.connect(broker) as connected:
-        yield connected
 
 
 def test_requests_of_nobody(connection: Connection) -> None:

@@ -1,7 +1,6 @@
 """Transactions over the wire, where they meet the rest of the broker: topics, groups, retention, administration."""
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -35,18 +34,6 @@ from .transactions import (
 
 both = pytest.mark.parametrize("protocol", [FIRST, SECOND], ids=["first", "second"])
 OK = ErrorCode.NONE
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[Broker]:
-    with Broker() as running:
-        yield running
-
-
-@pytest.fixture
-def connection(broker: Broker) -> Iterator[Connection]:
-    with kit.connect(broker) as connected:
-        yield connected
 
 
 def begun(connection: Connection, name: str, protocol: Protocol, partitions: int = 1, **config: object) -> Txn:
