@@ -4,6 +4,7 @@ import signal
 import subprocess
 import uuid
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
@@ -108,21 +109,24 @@ def test_new_partitions_are_found(groups: str, make_group_topic: MakeTopic, clie
         settle([member], 4)
 
 
-def test_kcat_shares_with_others(groups: str, make_group_topic: MakeTopic) -> None:
+def test_kcat_shares_with_others(groups: str, make_group_topic: MakeTopic, tmp_path: Path) -> None:
     topic, group = make_group_topic("kcat", 4), new_group()
     command = ["kcat", "-b", groups, "-G", group, "-q", "-u", "-X", "auto.offset.reset=earliest"]
     command += ["-X", "partition.assignment.strategy=range", "-X", "session.timeout.ms=3000"]
     command += ["-X", "heartbeat.interval.ms=60", "-f", "%s\n", topic]
-    with MEMBERS["confluent"](groups, group, [topic]) as member:
+    said = tmp_path / "said"
+    with MEMBERS["confluent"](groups, group, [topic]) as member, said.open("wb") as output:
         settle([member], 4)
-        kcat = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        kcat = subprocess.Popen(command, stdout=output, stderr=subprocess.DEVNULL)
         try:
             wait_for(lambda: len(member.owned) == 2, "kcat's half")
             send(groups, topic, 4, range(40))
             wait_for(lambda: len(numbers([member])) == 20, "our half")
+            wait_for(lambda: len(said.read_text().splitlines()) == 20, "kcat has read its own")
             kcat.send_signal(signal.SIGINT)
-            heard = [int(line) for line in kcat.communicate(timeout=10)[0].split()]
+            kcat.wait(10)
         finally:
             kcat.kill()
+        heard = [int(line) for line in said.read_text().split()]
         assert sorted(numbers([member]) + heard) == list(range(40))
         settle([member], 4)
