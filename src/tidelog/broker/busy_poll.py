@@ -1,12 +1,12 @@
 """Looking for the next request instead of sleeping until it comes, while requests come close together.
 
-A process that sleeps is woken late; on virtual machines that is half of what a client waits for a small answer. So
+A process that sleeps is woken late; on virtual machines that is a third of what a client waits for a small answer. So
 while a client asks again as soon as it is answered, the loop looks again and again, for at most `busy.poll.max.us`
 after the last request. Where requests come less often than that the loop sleeps at once, as ever.
 
 It gives way to everybody: to threads of this process, which need the interpreter (it never polls while one works), and
-to other processes, which need the core (it offers the core with every look, and sleeps for a while once that was
-taken).
+to other processes, which need the core (it offers the core with every idle look, and sleeps for a while once that
+was taken).
 """
 
 import os
@@ -85,7 +85,7 @@ class BusyPoll:
 
     def _look(self) -> None:
         """Called once in every turn of the loop, which cannot sleep as long as it is to be called again."""
-        if not self._is_alone():
+        if self._row < ROW or not self._is_alone():
             self.polling = False
             return
         if self._quiet_since != self._looked_at:

@@ -81,6 +81,11 @@ def test_large_requests_never_do(world: World) -> None:
     assert not world.poll.polling
     world.requests(3 * ROW, CLOSE_NS, sends_much=True)
     assert not world.poll.polling, "nor do large answers"
+    world.requests(ROW, CLOSE_NS)
+    assert world.poll.polling
+    world.requests(1, CLOSE_NS, sends_much=True)
+    world.turn()
+    assert not world.soon, "and one ends it"
 
 
 def test_a_thread_that_works_ends_it(world: World) -> None:
