@@ -162,8 +162,9 @@ class Storm:
 
     def _reassign(self, number: int, target: list[int]) -> None:
         controller = self.world.controller
-        records = elections.reassign(controller.image, *self._of(number), target)
-        controller.change(f"reassign to {target}", records)
+        if not controller.spared:  # whose disk is new and who has not said so yet: a person would wait for that
+            records = elections.reassign(controller.image, *self._of(number), target)
+            controller.change(f"reassign to {target}", records)
 
     def _remove_and_add(self, number: int) -> None:
         """Before all have noticed."""
