@@ -8,13 +8,14 @@ _NO_WRAP_WIDTH = 100_000
 
 
 def print_json(value: object) -> None:
-    """One JSON document, indented for a terminal and on one line for a pipe."""
+    """One JSON document, indented for a terminal and on one line for a pipe. Threads may print at once: a line and its
+    end are one write, or the end of one would come after the next."""
     import msgspec
 
     encoded = msgspec.json.encode(value)
     if sys.stdout.isatty():
         encoded = msgspec.json.format(encoded, indent=2)
-    print(encoded.decode())
+    print(f"{encoded.decode()}\n", end="")
 
 
 def print_table(

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
 
@@ -12,7 +13,7 @@ import pytest
 
 from tidelog.cli import run
 from tidelog.cli.orders import orders
-from tidelog.cli.output import count, print_table, size
+from tidelog.cli.output import count, print_json, print_table, size
 from tidelog.cli.problems import Problem, explain
 from tidelog.cli.render import json_bytes, printable
 from tidelog.cli.topic.report import ordering, skew
@@ -248,3 +249,16 @@ def test_a_reader_that_leaves_early_is_no_error() -> None:
         ["bash", "-c", f"set -o pipefail; {command}"], capture_output=True, text=True, check=False, env=os.environ
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_lines_of_several_threads_stay_lines(capfd: pytest.CaptureFixture[str]) -> None:
+    """A pipeline's batches and its events come from threads of their own."""
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            list(threads.map(lambda number: print_json({"number": number}), range(2000)))
+    finally:
+        sys.setswitchinterval(usual)
+    lines = capfd.readouterr().out.splitlines()
+    assert sorted(json.loads(line)["number"] for line in lines) == list(range(2000))
