@@ -1,7 +1,6 @@
 """Three brokers, and disks that are full or lose power: one node's, then all at once. What was acknowledged stays."""
 
 import os
-import subprocess
 import time
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from tidelog.testing import Cluster
 
 from .cluster_storm import check_replicas
 from .conftest import Mount
-from .test_disk_faults import _new_disk, _pull_the_plug, needs_root
+from .power import needs_root, new_disk, plug_in_again, pull_the_plug
 
 pytestmark = [
     pytest.mark.xdist_group("cluster"),
@@ -77,7 +76,7 @@ def test_power_loss_takes_nothing_that_was_acknowledged(tmp_path: Path, mount: M
     disks = {}
     for node in (1, 2, 3):
         (tmp_path / f"disk-{node}").mkdir()
-        disks[node] = _new_disk(tmp_path / f"disk-{node}", mount)
+        disks[node] = new_disk(tmp_path / f"disk-{node}", mount)
         put_data_on(directory, node, disks[node][1])
     with Cluster(3, SETTINGS, data_dir=directory) as cluster:
         create_topic(cluster, "plug", PARTITIONS, min_insync_replicas="2")
@@ -85,14 +84,12 @@ def test_power_loss_takes_nothing_that_was_acknowledged(tmp_path: Path, mount: M
             for _ in range(2):
                 load.await_more(200)
                 for node in victims:
-                    _pull_the_plug(disks[node][1])
+                    pull_the_plug(disks[node][1])
                 time.sleep(0.2)  # whatever they answer now, they are held to it
                 for node in victims:
                     cluster.kill(node)
                 for node in victims:
-                    image, disk = disks[node]
-                    subprocess.run(["umount", str(disk)], check=True)
-                    subprocess.run(["mount", "-o", "loop", str(image), str(disk)], check=True)
+                    plug_in_again(*disks[node])
                     cluster.start_node(node)
                 for node in victims:
                     cluster.wait_ready(node)

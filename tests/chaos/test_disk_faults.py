@@ -1,9 +1,6 @@
 """Disks that lie, fill up or lose power. The broker may refuse; it may never promise what it cannot keep."""
 
-import fcntl
 import os
-import struct
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,12 +9,8 @@ from tidelog.errors import ErrorCode
 
 from .conftest import Mount
 from .load import Load
+from .power import needs_root, new_disk, plug_in_again, pull_the_plug
 from .server import Server, produce
-
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounting file systems needs root")
-
-FS_IOC_SHUTDOWN = 0x8004587D  # _IOR('X', 125, u32)
-WITHOUT_FLUSHING_THE_JOURNAL = 2
 
 
 def test_after_a_failed_fdatasync_nothing_is_acknowledged_ever_again(tmp_path: Path, strace: str) -> None:
@@ -87,7 +80,7 @@ def test_a_full_disk_refuses_and_works_again_when_there_is_space(mount: Mount) -
 @needs_root
 def test_power_loss_keeps_every_acknowledged_record(tmp_path: Path, mount: Mount) -> None:
     """The file system is shut down under load: what was not yet on the device is gone, as when the plug is pulled."""
-    image, disk = _new_disk(tmp_path, mount)
+    image, disk = new_disk(tmp_path, mount)
     server = Server(disk / "data", settings={"log.segment.bytes": "100000"})
     with server:
         load = Load(server.bootstrap, "plug", partitions=2)
@@ -104,7 +97,7 @@ def test_power_loss_keeps_every_acknowledged_record(tmp_path: Path, mount: Mount
 @needs_root
 def test_without_flushing_the_same_power_loss_is_seen_to_lose_records(tmp_path: Path, mount: Mount) -> None:
     """What the test above proves depends on the plug really being pulled. Kafka's page-cache behaviour shows that."""
-    image, disk = _new_disk(tmp_path, mount)
+    image, disk = new_disk(tmp_path, mount)
     server = Server(disk / "data", settings={"flush.on.ack": "false"})
     with server:
         load = Load(server.bootstrap, "plug", partitions=1, message_timeout_ms=2000)
@@ -116,26 +109,9 @@ def test_without_flushing_the_same_power_loss_is_seen_to_lose_records(tmp_path: 
         server.kill()
 
 
-def _new_disk(tmp_path: Path, mount: Mount) -> tuple[Path, Path]:
-    image = tmp_path / "disk.img"
-    with image.open("wb") as file:
-        file.truncate(96 << 20)
-    subprocess.run(["mkfs.ext4", "-q", "-F", str(image)], check=True)
-    return image, mount("-o", "loop", str(image))
-
-
 def _power_cycle(server: Server, image: Path, disk: Path, load: Load) -> None:
-    _pull_the_plug(disk)
+    pull_the_plug(disk)
     load.run(0.1)  # whatever the broker answers now, it is held to it
     server.kill()
-    subprocess.run(["umount", str(disk)], check=True)
-    subprocess.run(["mount", "-o", "loop", str(image), str(disk)], check=True)
+    plug_in_again(image, disk)
     server.start()
-
-
-def _pull_the_plug(mount_point: Path) -> None:
-    descriptor = os.open(mount_point, os.O_RDONLY)
-    try:
-        fcntl.ioctl(descriptor, FS_IOC_SHUTDOWN, struct.pack("I", WITHOUT_FLUSHING_THE_JOURNAL))
-    finally:
-        os.close(descriptor)
