@@ -39,7 +39,7 @@ def test_every_retry_in_the_window_is_one_copy(data: st.DataObject) -> None:
     for _ in range(data.draw(st.integers(1, 25))):
         producer = data.draw(st.sampled_from([1, 2]))
         history = sent[producer]
-        action = data.draw(st.sampled_from(["new", "new", "retry", "gap", "old epoch", "restart"]))
+        action = data.draw(st.sampled_from(["new", "new", "retry", "gap", "old epoch", "restart", "cut"]))
         following = history[-1][0] + history[-1][1] if history else 0
         if action == "new":
             count = data.draw(st.integers(1, 3))
@@ -58,6 +58,12 @@ def test_every_retry_in_the_window_is_one_copy(data: st.DataObject) -> None:
                 send(log, producer, 0, following, 1)
         elif action == "restart":
             log = restart(log, disk, data.draw(st.sampled_from(["clean", "killed", "snapshots lost", "torn"])))
+        elif action == "cut":
+            log.truncate_to(data.draw(st.integers(0, stored)))
+            log.flush()
+            stored = log.end_offset
+            sent = {who: [each for each in history if each[2] < stored] for who, history in sent.items()}
+            assert log.expire_producers(NOW + 999, 1000) == 0
     assert len(read_values(log)) == stored == log.end_offset
 
 

@@ -348,7 +348,8 @@ class Log(DurableLog):
             self.start_offset = min(self.start_offset, end)
             self.epochs.truncate_from_end(end)
             self._snapshots.remove_above(end)
-            self.producers = load_producers(self._snapshots, self.segments, end)
+            seen, self.producers = self.producers, load_producers(self._snapshots, self.segments, end)
+            self.producers.seen_as_in(seen)
             delete_segments(gone)
             self._snapshot_at = 0
             self._dirty = True

@@ -221,6 +221,13 @@ class ProducerStates:
             del self.producers[producer_id]
         return len(gone)
 
+    def seen_as_in(self, other: "ProducerStates") -> None:
+        """What was read again says who wrote, but not when: without that they would be forgotten at the next look."""
+        for producer in self:
+            known = other.producers.get(producer.producer_id)
+            if known is not None:
+                producer.last_seen_ms = known.last_seen_ms
+
     def load(self, producers: list[Producer]) -> None:
         self.producers = {producer.producer_id: producer for producer in producers}
         firsts = ((producer.current_txn_first_offset, producer.producer_id) for producer in producers)
