@@ -281,6 +281,10 @@ class NotLeaderOrFollower(KafkaError):
     code = ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
+class NotEnoughReplicas(KafkaError):
+    code = ErrorCode.NOT_ENOUGH_REPLICAS
+
+
 class InvalidUpdateVersion(KafkaError):
     """The change was asked for on an older picture than the controller's."""
 

@@ -14,11 +14,13 @@ from typing import NoReturn
 from uuid import UUID
 
 from tidelog.cluster.progress import Followers
+from tidelog.cluster.refusals import Refusals
 from tidelog.config import TopicConfig
 from tidelog.errors import (
     ErrorCode,
     FencedLeaderEpoch,
     KafkaError,
+    NotEnoughReplicas,
     NotLeaderOrFollower,
     OffsetOutOfRange,
     StorageOffline,
@@ -34,6 +36,7 @@ NO_LEADER = -1
 class Replica:
     __slots__ = (
         "_epoch_start",
+        "_refusals",
         "agreed_offset",
         "followers",
         "high_watermark",
@@ -79,6 +82,7 @@ class Replica:
         """Of a leader: so few of its followers are heard of that nothing would become safe, though nobody was there to
         take them out of the in-sync set."""
         self._epoch_start = log.end_offset
+        self._refusals = Refusals()
 
     @property
     def config(self) -> TopicConfig:
@@ -200,11 +204,13 @@ class Replica:
     ) -> Appended:
         """As `Log.append`, with as many in-sync replicas as `acks` asks for."""
         log = self.log
-        if not self.is_leader:
-            self.check_leader()
-        if acks == -1 and log.config.min_insync_replicas > 1 and not self.has_enough:
-            self._refuse_isr()
         try:
+            if not self.is_leader:
+                self.check_leader()
+            if acks == -1 and log.config.min_insync_replicas > 1 and not self.has_enough:
+                self._refuse_isr()
+            if self._refusals:
+                self._refusals.check(records, log.producers, now_ms)
             if verification is None and not from_coordinator:
                 appended = log.append(records, leader_epoch=self.leader_epoch, now_ms=now_ms, prepared=prepared)
             else:
@@ -216,8 +222,9 @@ class Replica:
                     from_coordinator=from_coordinator,
                     verification=verification,
                 )
-        except StorageOffline as error:
-            if self.on_refused is not None:
+        except (NotLeaderOrFollower, NotEnoughReplicas, StorageOffline) as error:
+            self._refusals.note(records, error, now_ms)
+            if isinstance(error, StorageOffline) and self.on_refused is not None:
                 self.on_refused(self, error)
             raise
         self._appended()
@@ -260,7 +267,7 @@ class Replica:
     def _refuse_isr(self) -> NoReturn:
         wanted = f"min.insync.replicas={self.log.config.min_insync_replicas}"
         found = "those in sync that are heard of" if self.is_deserted else f"{self.in_sync} in-sync replicas"
-        raise KafkaError(f"{self.partition}: {found} are fewer than {wanted}", ErrorCode.NOT_ENOUGH_REPLICAS)
+        raise NotEnoughReplicas(f"{self.partition}: {found} are fewer than {wanted}")
 
     def advance_watermark(self) -> None:
         """As far as what is safe reaches. Only a leader can know that; a follower is told.
