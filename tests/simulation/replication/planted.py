@@ -10,6 +10,7 @@ import msgspec
 
 from tidelog.broker.coordinators.markers import MarkerWriter
 from tidelog.broker.coordinators.shard_host import ShardHost
+from tidelog.cluster.refusals import Refusals
 from tidelog.coordination import EFFECT, Outcome, Released, Runtime
 from tidelog.errors import ErrorCode
 from tidelog.groups import consumer_reconcile
@@ -41,6 +42,13 @@ def followers_forget_producers() -> Iterator[None]:
 @contextmanager
 def retries_are_new_batches() -> Iterator[None]:
     with patch.object(ProducerStates, "check", lambda *_: None):
+        yield
+
+
+@contextmanager
+def what_follows_a_refused_batch_is_out_of_order() -> Iterator[None]:
+    """As in Kafka: then librdkafka begins a new epoch, and may write twice what is in the log already."""
+    with patch.object(Refusals, "check", lambda *_: None):
         yield
 
 
@@ -196,6 +204,7 @@ def timers_run_by_the_wall_clock() -> Iterator[None]:
 BUGS: dict[Plant, dict[str, Any]] = {
     followers_forget_producers: RETRIES,
     retries_are_new_batches: RETRIES,
+    what_follows_a_refused_batch_is_out_of_order: RETRIES,
     coordinators_answer_before_it_is_safe: TRANSACTIONS,
     new_coordinators_write_no_markers: TRANSACTIONS,
     new_coordinators_set_no_timers: TRANSACTIONS,

@@ -310,15 +310,15 @@ class Storm:
     def _replace_disk(self, broker: Broker) -> None:
         """Never of a broker that might be the only one with something: a person would not do that either. Before the
         controller has noticed, only while all others are well, and until it has."""
-        world = self.world
-        controller = world.controller
+        world, controller = self.world, self.world.controller
         partitions = [controller.partition(checks.number) for checks in world.checks]
         if any(set(partition.isr) == {broker.id} for partition in partitions):
             return
         moving = any(partition.adding or partition.removing for partition in partitions)
-        if world.victim not in (None, broker) or (self._compaction and moving):
+        fenced = controller.image.brokers[broker.id].fenced
+        if world.victim not in (None, broker) or (moving and (self._compaction or not fenced)):
             return
-        if not controller.image.brokers[broker.id].fenced:
+        if not fenced:
             others = [each for each in world.brokers.values() if each is not broker]
             if any(not each.up or each.paused or each.stopping or each.image is None for each in others):
                 return

@@ -40,6 +40,7 @@ IMPORTANT = (
     "everything-is-visible-after-a-restart",
     "followers-forget-producers",
     "retries-are-new-batches",
+    "what-follows-a-refused-batch-is-out-of-order",
     "ends-are-told-before-they-are-safe",
     "new-coordinators-write-no-markers",
     "new-coordinators-set-no-timers",
