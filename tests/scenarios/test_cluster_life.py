@@ -93,6 +93,7 @@ def test_a_disk_is_replaced(cluster: Cluster) -> None:
     with Load(cluster.bootstrap_servers, "replaced", 3) as load:
         load.await_more(100)
         node = leader_of(cluster, "replaced")
+        voters = voters_of(cluster)
         cluster.kill(node)
         shutil.rmtree(cluster.directory_of(node) / "data")
         cluster.start_node(node)
@@ -102,19 +103,18 @@ def test_a_disk_is_replaced(cluster: Cluster) -> None:
         load.await_more()
     load.check()
     others = [each for each in cluster.nodes if each != node]
-    wait(lambda: quorum_of(cluster) == (cluster.nodes, []), "it votes again, as somebody new")
+    wait(lambda: (now := voters_of(cluster)).keys() == voters.keys() and now[node] != voters[node], "a voter, and new")
+    assert all(voters_of(cluster)[each] == voters[each] for each in others)
     # It has caught up, so the loss of another is borne by it.
     cluster.kill(others[0])
     wait(lambda: all(leader_of(cluster, "replaced", number, others[1]) != others[0] for number in range(3)), "led")
     judge(load.promised, read_all(cluster.bootstrap_servers, "replaced", 3))
 
 
-def quorum_of(cluster: Cluster) -> tuple[list[int], list[int]]:
-    """Voters and observers. While a voter with a lost disk is replaced, its successor is an observer."""
+def voters_of(cluster: Cluster) -> dict[int, str | None]:
+    """And their disks: a voter whose disk was replaced is another one."""
     quorum = seen(cluster).quorum
-    if quorum is None:
-        return [], []
-    return sorted(each.id for each in quorum.voters), sorted(each.id for each in quorum.observers)
+    return {} if quorum is None else {each.id: each.directory_id for each in quorum.voters}
 
 
 def metadata_files(cluster: Cluster, node: int, suffix: str) -> list[int]:

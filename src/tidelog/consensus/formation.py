@@ -10,7 +10,7 @@ A disk with history from before there was a quorum forms it wherever it is in th
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 
-from tidelog.consensus.raft import Raft
+from tidelog.consensus.raft import Raft, ReplicaState
 from tidelog.consensus.replica import LEADER
 from tidelog.consensus.voters import ReplicaKey, Voter
 from tidelog.errors import ErrorCode, KafkaError
@@ -54,6 +54,18 @@ def decide(own: DiskReport, listed: Iterable[int], others: Mapping[int, DiskRepo
     return FORM if own.key.id == first else JOIN
 
 
+def newcomers(raft: Raft) -> list[ReplicaKey]:
+    """Who follows this leader without a vote, each from the disk that its node has now. That is the one it was heard
+    from last: others are what is remembered of disks that are gone, and no reason to take a vote from the new one."""
+    status = raft.status()
+    last: dict[int, ReplicaState] = {}
+    for state in (*status.voters, *status.observers):
+        known = last.get(state.key.id)
+        if known is None or state.last_fetch_ms > known.last_fetch_ms:
+            last[state.key.id] = state
+    return [state.key for state in status.observers if last[state.key.id] is state]
+
+
 def next_voter(
     raft: Raft, listed: Mapping[int, Voter], retired: Collection[int] = ()
 ) -> tuple[ReplicaKey | None, Voter | None]:
@@ -67,7 +79,7 @@ def next_voter(
     for voter in raft.voters:
         if voter.id in retired and raft.bears_loss_of(voter.key):
             return voter.key, None
-    following = {state.key for state in raft.status().observers}
+    following = newcomers(raft)
     for voter in raft.voters:
         present = listed.get(voter.id)
         if present is not None and present.key != voter.key and present.key in following and len(raft.voters) > 1:

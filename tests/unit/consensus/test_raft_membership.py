@@ -4,7 +4,17 @@ import pytest
 from raft_cluster import Cluster, MemoryStore, key_of, voters_of
 
 from tidelog.consensus.errors import ChangeInProgress, DuplicateVoter, LastVoter, NotCaughtUp, NotLeader, VoterNotFound
-from tidelog.consensus.formation import FORM, JOIN, WAIT, DiskReport, TwoHistories, decide, next_voter, report
+from tidelog.consensus.formation import (
+    FORM,
+    JOIN,
+    WAIT,
+    DiskReport,
+    TwoHistories,
+    decide,
+    newcomers,
+    next_voter,
+    report,
+)
 from tidelog.consensus.messages import AppendResponse
 from tidelog.consensus.replica import FOLLOWER, LEADER
 from tidelog.consensus.voters import ReplicaKey, Voter, VoterSet
@@ -175,6 +185,33 @@ def test_a_node_with_a_new_disk_is_replaced() -> None:
         change(cluster)
     assert leader.voters == VoterSet(listed.values())
     assert cluster.members[3].machine.values == [b"a"]
+
+
+def test_a_disk_that_is_gone_takes_no_vote_from_the_one_in_its_place() -> None:
+    """The leader remembers it for a while, as one that follows without a vote."""
+    cluster = Cluster(1, 2, 3)
+    leader = cluster.elect(1)
+    cluster.elapse(300)
+    cluster.boot(MemoryStore(key_of(3, disk=1)))
+    changes = []
+    while cluster.now < 20_000:
+        cluster.elapse(10)
+        remembered = [state.key for state in leader.status().observers]
+        listed = {key.id: voter(key.id, disk=int(key == key_of(3, disk=1))) for key in newcomers(leader)}
+        gone, fresh = next_voter(leader, listed)
+        try:
+            if gone is not None:
+                leader.remove_voter(gone)
+            elif fresh is not None:
+                leader.add_voter(fresh)
+            else:
+                continue
+        except (ChangeInProgress, NotCaughtUp):
+            continue
+        changes.append((gone, fresh and fresh.key, key_of(3) in remembered))
+        change(cluster)
+    assert changes == [(key_of(3), None, False), (None, key_of(3, disk=1), True)]
+    assert key_of(3) not in [state.key for state in leader.status().observers], "forgotten by now"
 
 
 def test_the_quorum_is_described_as_it_is() -> None:

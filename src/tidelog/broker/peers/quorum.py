@@ -16,7 +16,7 @@ from tidelog.cluster.records import AnyRecord
 from tidelog.consensus.driver import Driver, SnapshotJob
 from tidelog.consensus.entries import Entry, SnapshotId
 from tidelog.consensus.errors import NotLeader
-from tidelog.consensus.formation import next_voter
+from tidelog.consensus.formation import newcomers, next_voter
 from tidelog.consensus.messages import AnyMessage, decode_message, encode_message
 from tidelog.consensus.raft import Raft
 from tidelog.consensus.ready import Store, Sync
@@ -243,8 +243,8 @@ class Quorum:
         if not self.leads:
             return
         wishes = self.machine.image.voters
-        observers = [state.key for state in self.raft.status().observers]
-        listed = {key.id: self._voter(*key) for key in observers if wishes.get(key.id, key.id in self._voters)}
+        following = newcomers(self.raft)
+        listed = {key.id: self._voter(*key) for key in following if wishes.get(key.id, key.id in self._voters)}
         gone, new = next_voter(self.raft, listed, [node_id for node_id, votes in wishes.items() if not votes])
         try:
             if gone is not None:

@@ -264,6 +264,7 @@ def _member(state: QuorumReplicaState, end: int, now_ms: int, leader: int, addre
         lag=max(end - state.log_end_offset, 0) if state.log_end_offset >= 0 else end,
         caught_up_ms_ago=ago if at > 0 or state.replica_id == leader else None,
         address=address,
+        directory_id=str(state.replica_directory_id) if state.replica_directory_id.int else None,
     )
 
 

@@ -33,6 +33,9 @@ class QuorumMember(msgspec.Struct, frozen=True, kw_only=True):
     """Since it last had everything; None where the leader does not say."""
     address: str | None = None
     """Where it listens for brokers, of a voter."""
+    directory_id: str | None = None
+    """Of the disk that it votes from. A node whose disk was replaced has another one, and votes from it when it has
+    caught up."""
 
 
 class QuorumSeen(msgspec.Struct, frozen=True, kw_only=True):
