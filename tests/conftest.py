@@ -1,11 +1,17 @@
-"""Tests of one `xdist_group` run on one worker, whichever pytest there is."""
+"""Tests of one `xdist_group` run on one worker, whichever pytest there is; and Ctrl-C reaches what tests start."""
 
+import signal
 from typing import Any
 
 import pytest
 
 for _shared in ("cli_cases", "commit_epoch_cases", "group_cli_cases", "txn_cli_cases"):
     pytest.register_assert_rewrite(f"tests.peers.{_shared}")  # no test files by their names, and yet full of asserts
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # As a shell without job control starts what runs in the background. Every process that a test starts, and
+    # interrupts, would ignore it too.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(trylast=True)
