@@ -31,6 +31,14 @@ class Followers:
         self.isr = frozenset(isr)
         self.asked: frozenset[int] | None = None
         """The in-sync set that the controller was asked for and has not granted yet."""
+        self._epochs_asked: dict[int, int] = {}
+
+    def ask(self, isr: frozenset[int]) -> None:
+        """The controller is asked for this set; again, if it was before. Who joins is the process that was heard of
+        when it was asked first: its successor may have less."""
+        if self.asked is None:
+            self._epochs_asked = {node: self.broker_epoch_of(node) for node in isr}
+        self.asked = isr
 
     def update(self, replicas: Iterable[int], isr: Iterable[int], monotonic_ms: int) -> None:
         """The controller has decided. What we know of who stays is still true."""
@@ -103,6 +111,10 @@ class Followers:
     def broker_epoch_of(self, node_id: int) -> int:
         follower = self._followers.get(node_id)
         return NOTHING if follower is None else follower.broker_epoch
+
+    def joining_epoch_of(self, node_id: int) -> int:
+        """The broker epoch of the process that is to be in sync."""
+        return self.broker_epoch_of(node_id) if self.asked is None else self._epochs_asked.get(node_id, NOTHING)
 
     def end_offset_of(self, node_id: int) -> int:
         follower = self._followers.get(node_id)

@@ -182,6 +182,12 @@ class Replica:
         wanted = (followers.isr | joining) - leaving
         return None if wanted == followers.isr else wanted
 
+    def withdraw_isr(self) -> None:
+        """What the controller was asked for is not granted, and never will be: who was to join holds nothing back."""
+        if self.followers is not None:
+            self.followers.asked = None
+            self.advance_watermark()
+
     def listen(self, silence_max_ms: int, monotonic_ms: int) -> bool:
         """See whether followers are there, while no controller does that. True if too few are, and were a moment
         before: who waits for them waits in vain. To refuse is always safe."""

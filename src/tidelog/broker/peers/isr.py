@@ -11,6 +11,7 @@ from tidelog.broker.peers.quorum_metadata import QuorumMetadata
 from tidelog.clock import Clock
 from tidelog.cluster import elections
 from tidelog.cluster.image import MetadataImage
+from tidelog.cluster.progress import Followers
 from tidelog.cluster.records import AnyRecord
 from tidelog.cluster.replica import Replica
 from tidelog.errors import ErrorCode, KafkaError
@@ -52,11 +53,11 @@ class IsrKeeper:
                 await self._metadata.change(asking.decide)
             except KafkaError as error:
                 log.warning("in-sync sets not changed", error=str(error))
-                continue  # it may have been granted: what was asked for stays asked for, and is asked for again
-            await self._metadata.catch_up()
+                # It may have been granted: what was asked for stays asked for, and is asked for again.
+                asking.refused_at_once.clear()
+            await self._metadata.catch_up()  # the next look is at nothing older than what was decided on
             for replica in asking.refused_at_once:
-                if replica.followers is not None:
-                    replica.followers.asked = None
+                replica.withdraw_isr()
 
     def _wanted(self) -> dict[Replica, frozenset[int]]:
         now_ms = self._clock.monotonic_ms()
@@ -69,12 +70,19 @@ class IsrKeeper:
             isr = followers.asked or replica.wanted_isr(self._lag_max_ms, now_ms)
             if isr is None:
                 continue
-            # Whoever is not there cannot join, however much it had when it was last heard of.
-            isr = frozenset(node for node in isr if node in followers.isr or image.is_available(node))
+            # Whoever is not there cannot join, however much it had when it was last heard of. If it was asked for while
+            # it was, that can't be granted any more: the picture on which it was decided is not the newest.
+            isr = frozenset(node for node in isr if node in followers.isr or _may_join(image, followers, node))
             if isr != followers.isr:
-                followers.asked = isr
+                followers.ask(isr)
                 wanted[replica] = isr
+            elif followers.asked is not None:
+                replica.withdraw_isr()
         return wanted
+
+
+def _may_join(image: MetadataImage, followers: Followers, node: int) -> bool:
+    return image.is_available(node) and image.brokers[node].broker_epoch == followers.joining_epoch_of(node)
 
 
 class SilenceWatch:
@@ -144,9 +152,7 @@ class Asking:
                     leader=self._node_id,
                     leader_epoch=replica.leader_epoch,
                     partition_epoch=replica.partition_epoch,
-                    isr=[
-                        (node, followers.broker_epoch_of(node) if node != self._node_id else -1) for node in sorted(isr)
-                    ],
+                    isr=[(node, followers.joining_epoch_of(node)) for node in sorted(isr)],
                 )
             except KafkaError as error:
                 if self._rounds == 1 and error.code is ErrorCode.INELIGIBLE_REPLICA:
