@@ -10,7 +10,7 @@ from typing import Final
 
 from tidelog.errors import KafkaError
 from tidelog.storage.producer_state import ProducerStates
-from tidelog.wire.record_batch import HEADER_SIZE, read_header
+from tidelog.wire.record_batch import HEADER_SIZE, BatchHeader, read_header
 
 Buffer = bytes | bytearray | memoryview
 
@@ -22,7 +22,7 @@ _SEQUENCE_MASK: Final = 0x7FFFFFFF
 
 
 class Refused:
-    """Of one producer: the sequences `[first, end)`."""
+    """Of one producer: the sequences from `first` until before `end`."""
 
     __slots__ = ("code", "end", "epoch", "first", "last_ms", "reason")
 
@@ -34,11 +34,23 @@ class Refused:
         self.reason = str(error)
         self.last_ms = 0
 
-    def expected_by(self, producers: ProducerStates, producer_id: int) -> int:
-        """The sequence that its log would take next."""
+    def cover(self, header: BatchHeader) -> bool:
+        """This batch is refused too. True if none of its sequences, or of later ones, was before."""
+        end = (header.base_sequence + header.last_offset_delta + 1) & _SEQUENCE_MASK
+        if _distance(self.first, header.base_sequence) < 0:
+            self.first = header.base_sequence
+        if _distance(self.end, end) <= 0:
+            return False
+        self.end = end
+        return True
+
+    def expected_by(self, producers: ProducerStates, producer_id: int) -> int | None:
+        """The sequence that its log would take next; None if it takes nothing of this epoch any more."""
         known = producers.producers.get(producer_id)
         if known is None:
             return self.first  # any, in fact; but then the refused ones never again
+        if known.epoch > self.epoch:
+            return None
         return 0 if known.epoch < self.epoch else (known.last_sequence + 1) & _SEQUENCE_MASK
 
 
@@ -64,8 +76,7 @@ class Refusals:
             if len(self._of_producer) >= PRODUCERS_MAX:
                 self._of_producer.clear()  # whoever is forgotten is told what Kafka would tell it
             refused = self._of_producer[producer_id] = Refused(header.producer_epoch, sequence, error)
-        refused.first = min(refused.first, sequence)
-        refused.end = max(refused.end, (sequence + header.last_offset_delta + 1) & _SEQUENCE_MASK)
+        refused.cover(header)
         refused.last_ms = now_ms
 
     def check(self, records: Buffer, producers: ProducerStates, now_ms: int) -> None:
@@ -74,18 +85,25 @@ class Refusals:
             return
         header = read_header(records)
         refused = self._of_producer.get(header.producer_id)
-        if refused is None:
-            return
-        if refused.epoch != header.producer_epoch or _is_over(refused, now_ms):
-            del self._of_producer[header.producer_id]
+        if refused is None or header.base_sequence < 0:
             return
         expected = refused.expected_by(producers, header.producer_id)
-        if refused.first <= expected < min(refused.end, header.base_sequence):
-            error = KafkaError(f"behind a batch of producer {header.producer_id}: {refused.reason}", refused.code)
-            self.note(records, error, now_ms)
-            raise error
-        if expected >= refused.end:
+        if refused.epoch != header.producer_epoch or expected is None or _is_over(refused, now_ms):
             del self._of_producer[header.producer_id]
+        elif _distance(expected, refused.end) <= 0:
+            del self._of_producer[header.producer_id]  # all of it has come
+        elif _distance(refused.first, expected) >= 0 and _distance(expected, header.base_sequence) > 0:
+            if refused.cover(header):
+                # It was under way as well. A retry of it would not be: whoever sends that without what was before has
+                # given that up, and must hear it some day.
+                refused.last_ms = now_ms
+            raise KafkaError(f"behind a batch of producer {header.producer_id}: {refused.reason}", refused.code)
+
+
+def _distance(sequence: int, other: int) -> int:
+    """How far the other is ahead; negative if it is behind. After the last sequence comes 0."""
+    ahead = (other - sequence) & _SEQUENCE_MASK
+    return ahead if ahead <= _SEQUENCE_MASK >> 1 else ahead - _SEQUENCE_MASK - 1
 
 
 def _is_over(refused: Refused, now_ms: int) -> bool:

@@ -132,3 +132,54 @@ def test_memory_is_bounded() -> None:
     with_isr(one, 3, (1, 2))
     assert told(one, 2, producer=PRODUCERS_MAX + 9) is ErrorCode.NOT_ENOUGH_REPLICAS
     assert send(one, 2, producer=1) == 0, "forgotten: the log takes what it would have taken"
+
+
+LAST = 0x7FFFFFFF
+
+
+@pytest.mark.parametrize("refused", [LAST - 3, LAST - 1], ids=["two before the last", "the last"])
+def test_after_the_last_sequence_comes_the_first_here_too(refused: int) -> None:
+    one = leader()
+    send(one, refused - 2)  # unknown here: it may begin anywhere
+    with_isr(one, 2, (1,))
+    told(one, refused)
+    with_isr(one, 3, (1, 2))
+    behind = [(refused + more) & LAST for more in (2, 4, 6)]
+    assert [told(one, sequence) for sequence in behind] == [ErrorCode.NOT_ENOUGH_REPLICAS] * 3
+    assert send(one, refused - 2) == 0, "in the log already, and nothing that comes too early"
+    assert [send(one, sequence) for sequence in (refused, *behind)] == [2, 4, 6, 8]
+    assert told(one, (refused + 10) & LAST) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_who_only_repeats_what_is_behind_it_is_not_put_off_for_ever() -> None:
+    """Its producer gave the refused one up. Only out of order tells it that nothing it does will help."""
+    one = leader()
+    send(one, 0)
+    with_isr(one, 2, (1,))
+    told(one, 2)
+    with_isr(one, 3, (1, 2))
+    codes = [told(one, 4, now_ms=NOW + second * 1000) for second in range(30)]
+    assert codes[0] is ErrorCode.NOT_ENOUGH_REPLICAS
+    assert codes[-1] is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_what_comes_slowly_was_under_way_all_the_same() -> None:
+    """Large batches on a narrow line: the retry of the first comes after all of them."""
+    one = leader()
+    send(one, 0)
+    with_isr(one, 2, (1,))
+    told(one, 2)
+    with_isr(one, 3, (1, 2))
+    late = [(4, REMEMBERED_MS), (6, 2 * REMEMBERED_MS), (8, 3 * REMEMBERED_MS)]
+    codes = [told(one, sequence, now_ms=NOW + after) for sequence, after in late]
+    assert codes == [ErrorCode.NOT_ENOUGH_REPLICAS] * 3
+
+
+def test_who_was_fenced_meanwhile_hears_that() -> None:
+    one = leader()
+    send(one, 0)
+    send(one, 0, epoch=1)
+    with_isr(one, 2, (1,))
+    told(one, 2)
+    with_isr(one, 3, (1, 2))
+    assert told(one, 4) is ErrorCode.INVALID_PRODUCER_EPOCH
