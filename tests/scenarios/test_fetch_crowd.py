@@ -1,5 +1,6 @@
 """Many consumers wait at the same place: each gets what it would have got alone, to the byte."""
 
+import errno
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -7,6 +8,7 @@ from contextlib import ExitStack
 import pytest
 
 from tidelog.client.connection import Connection
+from tidelog.storage.disk import RealFile
 from tidelog.testing import Broker
 from tidelog.wire.messages.data import FetchRequest
 
@@ -106,3 +108,30 @@ def test_of_many_who_wait_some_leave(broker: Broker, connection: Connection) -> 
             if number % 3:
                 (topic,) = reader.receive().responses
                 assert len(kit.records_in(topic.partitions[0].records)) == 1
+
+
+def test_what_cannot_be_read_for_all_is_read_for_each(
+    broker: Broker, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A device that fails once costs nobody the answer: those behind it would have counted as woken ever after."""
+    kit.create_topic(connection, "unread")
+    request = kit.fetch_request("unread", kit.wish(0), max_wait_ms=30_000, min_bytes=1)
+    failed: list[int] = []
+
+    def read_cached(file: RealFile, position: int, length: int) -> bytes | None:
+        if file.path.endswith(".log") and not failed:
+            failed.append(position)
+            raise OSError(errno.EIO, "the device does not answer")
+        return file.read(position, length)
+
+    with ExitStack() as stack:
+        readers = [stack.enter_context(kit.connect(broker)) for _ in range(COPIES)]
+        for reader in readers:
+            reader.send(request, kit.NAMES)
+        monkeypatch.setattr(RealFile, "read_cached", read_cached)
+        for value in (b"once", b"and again"):
+            kit.store(connection, "unread", value)
+        for reader in readers:
+            (topic,) = reader.receive().responses
+            assert kit.records_in(topic.partitions[0].records)
+    assert failed

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from tidelog.broker.connection import Connection
+from tidelog.broker.logs import get_logger
 from tidelog.cluster.replica import Replica
 
 SWEEP_SECONDS: Final = 0.25
@@ -19,6 +20,8 @@ WOKEN_AT_ONCE: Final = 256
 
 Shared = dict[object, object]
 """What fetches find out that are looked at together, and others of them may use: nothing is written meanwhile."""
+
+log = get_logger("broker")
 
 
 class ParkedProduce:
@@ -58,6 +61,16 @@ class ParkedFetch:
         """Called with "time is up" and what may be shared; True means it was answered."""
         self._tick: int | None = None
         self._woken = False
+
+    def look(self, *, time_is_up: bool, shared: Shared) -> bool:
+        """True if nobody waits for it any more. It is looked at among others, who must not lose their answers because
+        of what goes wrong with this one."""
+        try:
+            return self._retry(time_is_up, shared)
+        except Exception:
+            log.exception("a waiting fetch failed", peer=self.connection.peer)
+            self.connection.close("internal error")
+            return True
 
 
 class Waiting:
@@ -158,7 +171,7 @@ class Waiting:
             self._wake(fetch, shared)
 
     def _wake(self, fetch: ParkedFetch, shared: Shared) -> None:
-        if fetch._tick is not None and fetch._retry(False, shared):
+        if fetch._tick is not None and fetch.look(time_is_up=False, shared=shared):
             self._forget(fetch)
 
     def _time_is_up(self, tick: int) -> None:
@@ -170,7 +183,7 @@ class Waiting:
         for fetch in fetches:
             if fetch._tick is not None:
                 self._forget(fetch)
-                fetch._retry(True, shared)
+                fetch.look(time_is_up=True, shared=shared)
 
     def _forget(self, fetch: ParkedFetch) -> None:
         fetch.connection.parked.pop(fetch, None)

@@ -104,9 +104,12 @@ def _in_memory(parts: Sequence[Part]) -> Sequence[Part]:
     if sum(len(part) if isinstance(part, bytes) else part.length for part in parts) > IN_MEMORY_MAX:
         return parts
     read: list[bytes] = []
-    for part in parts:
-        data = part if isinstance(part, bytes) else part.file.read_cached(part.position, part.length)
-        if data is None:
-            return parts
-        read.append(data)
+    try:
+        for part in parts:
+            data = part if isinstance(part, bytes) else part.file.read_cached(part.position, part.length)
+            if data is None:
+                return parts
+            read.append(data)
+    except OSError:
+        return parts  # each client's connection will find out by itself, and say so
     return [b"".join(read)]
