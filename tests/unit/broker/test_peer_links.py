@@ -1,17 +1,22 @@
-"""What a broker says to the leader of the quorum does not wait for something else that it said."""
+"""What a broker says to the leader of the quorum does not wait for something else that it said, and whatever breaks,
+it hears that it was not heard."""
 
 import asyncio
+import socket
+import struct
 import sys
+from asyncio import StreamReader, StreamWriter
 from pathlib import Path
 from random import Random
 
 import pytest
+import uvloop
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "storage"))
 
 from sim_disk import SimDisk
 
-from tidelog.broker.peers.links import Unreachable
+from tidelog.broker.peers.links import PeerLink, Unreachable
 from tidelog.broker.peers.quorum import Quorum
 from tidelog.broker.peers.quorum_metadata import CHANGES, HEARTBEATS, QuorumMetadata
 from tidelog.clock import SystemClock
@@ -20,6 +25,7 @@ from tidelog.cluster.metadata_machine import MetadataMachine
 from tidelog.cluster.quorum_store import QuorumStore, open_log
 from tidelog.consensus.settings import DEFAULTS
 from tidelog.consensus.voters import ReplicaKey
+from tidelog.wire.messages.peers import QuorumStateRequest
 
 
 def quorum() -> Quorum:
@@ -56,3 +62,37 @@ def test_heartbeats_have_a_connection_of_their_own() -> None:
         await metadata.stop()
 
     asyncio.run(look())
+
+
+ABORT = struct.pack("ii", 1, 0)
+"""As SO_LINGER: hanging up sends a reset, as a process does that is killed before it has read everything."""
+
+
+def test_what_is_sent_in_the_moment_of_a_reset_is_unreachable_like_the_rest() -> None:
+    """uvloop knows it a turn before whoever reads does. Were another error told then, the end of a transaction would
+    never be sent again, and a broker never say again that it is there."""
+
+    async def look() -> None:
+        accepted: asyncio.Queue[StreamWriter] = asyncio.Queue()
+
+        async def accept(reader: StreamReader, writer: StreamWriter) -> None:
+            accepted.put_nowait(writer)
+
+        server = await asyncio.start_server(accept, "127.0.0.1", 0)
+        address = server.sockets[0].getsockname()
+        loop = asyncio.get_running_loop()
+        link = PeerLink(loop, lambda: address, "test")
+        request = QuorumStateRequest(cluster_id="test-cluster", node_id=1)
+        calls = [loop.create_task(link.call(request, timeout=5))]
+        there = await accepted.get()
+        there.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, ABORT)
+        there.transport.abort()
+        while link.connected:  # one in every turn of the loop
+            calls.append(loop.create_task(link.call(request, timeout=5)))
+            await asyncio.sleep(0)
+        link.close()
+        errors = await asyncio.gather(*calls, return_exceptions=True)
+        server.close()
+        assert {type(error) for error in errors} == {Unreachable}, errors
+
+    uvloop.run(look())

@@ -68,7 +68,7 @@ class PeerLink:
         self._correlation_id = correlation_id = self._correlation_id % CORRELATION_ID_MAX + 1
         frame = encode_request(spec.key, version, correlation_id, self._client_id, encode(request, version))
         answer: Future[Any] = self._loop.create_future()
-        if self._writer is None:
+        if self._writer is None or self._writer.is_closing():  # known here before whoever reads is told
             raise Unreachable("the connection broke")
         self._writer.write(frame)
         self._expected.append(_Expected(correlation_id, spec, version, answer))
@@ -88,6 +88,9 @@ class PeerLink:
                 raise Unreachable(f"nothing listens at {address[0]}:{address[1]}", refused=True) from error
             except (OSError, TimeoutError) as error:
                 raise Unreachable(f"{address[0]}:{address[1]}: {error or 'no answer'}") from error
+            if self._closed:
+                writer.close()
+                raise Unreachable("this broker stops")
             self._writer = writer
             self._reading = self._loop.create_task(self._read(reader, writer))
 
