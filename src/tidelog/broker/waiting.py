@@ -134,9 +134,14 @@ class Waiting:
 
     def _expire_produces(self) -> None:
         now = self._loop.time()
-        for parked in [parked for parked in self._deadlines if parked.deadline <= now]:
+        late = [parked for parked in self._deadlines if parked.deadline <= now]
+        for parked in late:
             del self._deadlines[parked]
             parked.done(parked)
+        if late:
+            # Their partitions may stand still for hours, and their producers ask again and again.
+            for replica, queue in list(self._produces.items()):
+                self._produces[replica] = deque(entry for entry in queue if entry[1] in self._deadlines)
         waits = bool(self._deadlines)
         self._sweep = self._loop.call_later(SWEEP_SECONDS, self._expire_produces) if waits else None
 

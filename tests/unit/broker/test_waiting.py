@@ -1,12 +1,14 @@
 """Requests that wait are looked at together, and each is its own."""
 
 import asyncio
+import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from tidelog.broker.waiting import ParkedFetch, Shared, Waiting
+from tidelog.broker.waiting import ParkedFetch, ParkedProduce, Shared, Waiting
 
 
 class Client:
@@ -54,5 +56,33 @@ def test_a_fetch_that_goes_wrong_costs_nobody_else_the_answer(time_is_up: bool) 
                 await asyncio.sleep(0.001)
         assert [client.closed for client in clients] == [[], ["internal error"], []]
         assert not waiting.has_reader(partition)
+
+    asyncio.run(scenario())
+
+
+def test_a_produce_whose_time_is_up_leaves_nothing_behind() -> None:
+    """Its partition may stand still for hours while producers ask again and again."""
+
+    async def scenario() -> None:
+        waiting = Waiting(asyncio.get_running_loop())
+        stuck: Any = Partition()
+        answered: list[str] = []
+
+        def park(name: str, timeout_s: float) -> "weakref.ref[Callable[[ParkedProduce], None]]":
+            def done(_: ParkedProduce) -> None:
+                answered.append(name)
+
+            waiting.park_produce([(stuck, 2)], timeout_s, done)
+            return weakref.ref(done)
+
+        late, patient = park("late", 0.0), park("patient", 30.0)
+        async with asyncio.timeout(5):
+            while not answered:
+                await asyncio.sleep(0.01)
+        gc.collect()
+        assert (late(), patient() is None) == (None, False)
+        stuck.high_watermark = 2
+        waiting.on_watermark(stuck)
+        assert answered == ["late", "patient"]
 
     asyncio.run(scenario())
