@@ -7,6 +7,7 @@ is written after the transaction's coordinator has vouched for it; from 12 on th
 """
 
 import asyncio
+from collections.abc import Sequence
 from typing import Final
 
 from tidelog.broker.connection import Part
@@ -19,6 +20,7 @@ from tidelog.broker.waiting import ParkedProduce, Waiting
 from tidelog.clock import Clock
 from tidelog.cluster.replica import Replica
 from tidelog.errors import CorruptMessage, ErrorCode, KafkaError
+from tidelog.ids import TopicId
 from tidelog.storage.log import Appended, Verification
 from tidelog.storage.validation import needs_preparation
 from tidelog.wire.messages.data import (
@@ -67,9 +69,9 @@ class ProduceHandler:
                 if config.compression_type == "producer" and not config.compacted:
                     return self._append_only(context, one, replica)
             except KafkaError as error:
-                return _refusal(context, one, _failure(one.partition, error.code, str(error)))
+                return _refusal(context, one.topic, one.topic_id, _failure(one.partition, error.code, str(error)))
             except OSError as error:
-                return _refusal(context, one, _disk_refused(one.partition, error))
+                return _refusal(context, one.topic, one.topic_id, _disk_refused(one.partition, error))
         return self._produce_any(context, frame, body)
 
     def _append_only(self, context: Context, one: OneBatch, replica: Replica) -> RawReply:
@@ -88,10 +90,11 @@ class ProduceHandler:
         if acks != ACKS_ALL or replica.high_watermark > appended.last_offset:
             return [answer]
         later = Later(context.connection)
+        topic, topic_id, index = one.topic, one.topic_id, one.partition  # and not its records, while it waits
 
         def done(parked: ParkedProduce) -> None:
-            failure = _failure_after(parked, replica, appended.last_offset + 1, one.partition)
-            later.fulfil([answer] if failure is None else _refusal(context, one, failure))
+            failure = _failure_after(parked, replica, appended.last_offset + 1, index)
+            later.fulfil([answer] if failure is None else _refusal(context, topic, topic_id, failure))
 
         wait = [(replica, appended.last_offset + 1)]
         self._waiting.park_produce(wait, max(one.timeout_ms, 0) / 1000, done)
@@ -218,15 +221,19 @@ class ProduceHandler:
         if waits:
             self._park(context, request, targets, results, waits)
             return None
-        return _encode(context, request, results)
+        return _encode(context, _topics_of(request), results)
 
     def _park(
         self, context: Context, request: ProduceRequest, targets: "Targets", results: "Results", waits: "Waits"
     ) -> None:
         later = Later(context.connection)
+        # What was written is not kept while it waits, neither by the request nor by the traceback of an error: hundreds
+        # may wait for a slow follower, with a buffer each.
+        topics = _topics_of(request)
+        written = [target if isinstance(target, Replica) else None for target, _ in targets]
 
         def done(parked: ParkedProduce) -> None:
-            later.fulfil(_encode(context, request, _settled(results, targets, waits, parked)))
+            later.fulfil(_encode(context, topics, _settled(results, written, waits, parked)))
 
         self._waiting.park_produce(waits, max(request.timeout_ms, 0) / 1000, done)
 
@@ -266,6 +273,8 @@ Target = Replica | KafkaError
 Targets = list[tuple[Target, PartitionProduceData]]
 Results = list[PartitionProduceResponse]
 Waits = list[tuple[Replica, int]]
+Topics = list[tuple[str, TopicId, int]]
+"""Those of a request, and how many partitions of each."""
 Word = Verification | KafkaError
 Needing = list[tuple[int, Replica, BatchHeader]]
 
@@ -330,19 +339,18 @@ def _disk_refused(index: int, error: OSError) -> PartitionProduceResponse:
     return _failure(index, ErrorCode.KAFKA_STORAGE_ERROR, f"the disk refused the write: {error}")
 
 
-def _refusal(context: Context, one: OneBatch, failure: PartitionProduceResponse) -> list[Part]:
-    topic = TopicProduceResponse(name=one.topic, topic_id=one.topic_id, partition_responses=(failure,))
-    return [encode_produce_response(context.version, context.correlation_id, [topic])]
+def _refusal(context: Context, topic: str, topic_id: TopicId, failure: PartitionProduceResponse) -> list[Part]:
+    return _encode(context, [(topic, topic_id, 1)], [failure])
 
 
-def _settled(results: Results, targets: Targets, waits: Waits, parked: ParkedProduce) -> Results:
+def _settled(results: Results, written: Sequence[Replica | None], waits: Waits, parked: ParkedProduce) -> Results:
     """The results as they stand after waiting: a partition whose records did not become visible is not acknowledged."""
     needed = dict(waits)
     settled = list(results)
-    for position, (target, data) in enumerate(targets):
-        if not isinstance(target, Replica) or settled[position].error_code or target not in needed:
+    for position, (replica, result) in enumerate(zip(written, results, strict=True)):
+        if replica is None or result.error_code or replica not in needed:
             continue
-        settled[position] = _failure_after(parked, target, needed[target], data.index) or settled[position]
+        settled[position] = _failure_after(parked, replica, needed[replica], result.index) or result
     return settled
 
 
@@ -361,12 +369,16 @@ def _failure_after(parked: ParkedProduce, replica: Replica, needed: int, index: 
     return None
 
 
-def _encode(context: Context, request: ProduceRequest, results: Results) -> list[Part]:
+def _topics_of(request: ProduceRequest) -> Topics:
+    return [(topic.name, topic.topic_id, len(topic.partition_data)) for topic in request.topic_data]
+
+
+def _encode(context: Context, topics: Topics, results: Results) -> list[Part]:
     responses: list[TopicProduceResponse] = []
     position = 0
-    for topic in request.topic_data:
-        end = position + len(topic.partition_data)
+    for name, topic_id, count in topics:
+        end = position + count
         answered = tuple(results[position:end])
-        responses.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answered))
+        responses.append(TopicProduceResponse(name=name, topic_id=topic_id, partition_responses=answered))
         position = end
     return [encode_produce_response(context.version, context.correlation_id, responses)]
