@@ -47,7 +47,7 @@ class File(Protocol):
 
     def read(self, position: int, length: int) -> bytes: ...
     def read_cached(self, position: int, length: int) -> bytes | None:
-        """Like `read`, but None where that would wait for the device."""
+        """Like `read`, but None where that would wait for the device, or is less than was asked for."""
         ...
 
     def truncate(self, size: int) -> None: ...
@@ -136,9 +136,10 @@ class RealFile:
         except BlockingIOError:
             return None
         except OSError as error:
-            if error.errno in (errno.EOPNOTSUPP, errno.EINVAL):  # a file system that cannot tell
-                return self.read(position, length)
-            raise
+            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
+                raise
+            data = self.read(position, length)  # a file system that cannot tell
+            return data if len(data) == length else None
         return bytes(buffer) if count == length else None
 
     def truncate(self, size: int) -> None:

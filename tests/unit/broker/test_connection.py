@@ -1,6 +1,7 @@
 """A connection over a real socket pair: frames arrive whole whatever pieces they come in, answers leave in order."""
 
 import asyncio
+import errno
 import os
 import socket
 import struct
@@ -261,12 +262,23 @@ def test_cold_data_is_waited_for_in_a_thread(tmp_path: Path, size: int) -> None:
     run(scenario)
 
 
-def test_a_file_that_ends_early_ends_the_connection(tmp_path: Path) -> None:
+@pytest.mark.parametrize("length", [1_000, 1_000_000])
+@pytest.mark.parametrize("tells_what_is_cached", [True, False])
+def test_a_file_that_ends_early_ends_the_connection(
+    tmp_path: Path, length: int, tells_what_is_cached: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the client would take the next answer for the rest of this one."""
     (tmp_path / "segment").write_bytes(b"short")
     file = RealFile("segment", os.open(tmp_path / "segment", os.O_RDWR))
 
+    def preadv(*_: object) -> int:
+        raise OSError(errno.EOPNOTSUPP, "as some file systems say")
+
+    if not tells_what_is_cached:
+        monkeypatch.setattr(os, "preadv", preadv)
+
     async def scenario() -> None:
-        peer = Peer(lambda connection, body: connection.answer([Slice(file, 0, 1_000_000)]))
+        peer = Peer(lambda connection, body: connection.answer([Slice(file, 0, length)]))
         await peer.send(frame(b"question"))
         await peer.until(lambda: bool(peer.closed))
         peer.client.close()
