@@ -6,6 +6,7 @@ from uuid import uuid4
 
 import pytest
 
+from tidelog.broker.handlers import fetch
 from tidelog.client.connection import Connection
 from tidelog.errors import ErrorCode
 from tidelog.testing import Broker
@@ -34,6 +35,26 @@ class TestLongPoll:
             assert time.monotonic() - began < 5
             found = {each.partition_index: kit.values(kit.records_in(each.records)) for each in topic.partitions}
             assert found == {0: [], 1: [], 2: [b"news"]}
+
+    def test_very_many_partitions_are_waited_for_as_well(
+        self, broker: Broker, connection: Connection, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A follower of thousands of idle partitions that is told of nothing at once asks again at once, for ever."""
+        monkeypatch.setattr(fetch, "AT_ONCE", 2)
+        kit.create_topic(connection, "crowded", 5)
+        wishes = [kit.wish(0, partition) for partition in range(5)]
+        began = time.monotonic()
+        connection.call(kit.fetch_request("crowded", *wishes, max_wait_ms=300, min_bytes=1), kit.NAMES)
+        assert time.monotonic() - began >= 0.295
+        with kit.connect(broker) as gone:
+            gone.send(kit.fetch_request("crowded", *wishes, max_wait_ms=30_000, min_bytes=1), kit.NAMES)
+        with kit.connect(broker) as reader:
+            reader.send(kit.fetch_request("crowded", *wishes, max_wait_ms=30_000, min_bytes=1), kit.NAMES)
+            time.sleep(0.1)
+            kit.store(connection, "crowded", b"news", partition=1)
+            (topic,) = reader.receive().responses
+            found = [kit.values(kit.records_in(each.records)) for each in topic.partitions]
+            assert found == [[], [b"news"], [], [], []]
 
     def test_it_waits_for_min_bytes_or_its_time(self, broker: Broker, connection: Connection) -> None:
         kit.create_topic(connection, "patience")

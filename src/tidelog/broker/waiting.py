@@ -166,6 +166,10 @@ class Waiting:
         else:
             ending[1][fetch] = None
 
+    def unpark_fetch(self, fetch: ParkedFetch) -> None:
+        """It waits no longer, whether it was woken or not."""
+        self._forget(fetch)
+
     def _wake_some(self) -> None:
         woken, self._woken = self._woken[:WOKEN_AT_ONCE], self._woken[WOKEN_AT_ONCE:]
         if self._woken:

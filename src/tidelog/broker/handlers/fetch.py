@@ -89,9 +89,7 @@ class FetchHandler:
         done = self._read(attempt)
         if done or request.max_wait_ms <= 0 or not attempt.replicas:
             return attempt.encode()
-        for replica in attempt.replicas:
-            if replica.high_watermark != replica.log.end_offset and attempt.follower == CONSUMER:
-                self._flusher.mark(replica)  # what this reader waits for is written, and only has to reach the disk
+        self._see_to_flush(attempt)
         if session is None and attempt.follower == CONSUMER:
             self._park(context, asked, attempt.replicas, partial(self._answer_alike, context, asked))
         else:
@@ -112,14 +110,22 @@ class FetchHandler:
         offset = wish.fetch_offset
         return replica if offset == replica.high_watermark and offset == replica.log.end_offset else None
 
+    def _see_to_flush(self, attempt: Attempt) -> None:
+        """What a reader waits for may be written, and only have to reach the disk."""
+        for replica in attempt.replicas:
+            if replica.high_watermark != replica.log.end_offset and attempt.follower == CONSUMER:
+                self._flusher.mark(replica)
+
     def _park(self, context: Context, asked: Asked, replicas: list[Replica], again: Again) -> None:
         connection = context.connection
-        wait_ms = asked.request.max_wait_ms
-        if self._followers is not None:
-            wait_ms = self._followers.wait_ms(wait_ms)
         retry = partial(again, Later(connection))
         follows = asked.follower != CONSUMER
-        self._waiting.park_fetch(ParkedFetch(connection, replicas, retry, follows=follows), wait_ms / 1000)
+        self._waiting.park_fetch(
+            ParkedFetch(connection, replicas, retry, follows=follows), self._wait_s(asked.request.max_wait_ms)
+        )
+
+    def _wait_s(self, longest_ms: int) -> float:
+        return (longest_ms if self._followers is None else self._followers.wait_ms(longest_ms)) / 1000
 
     def _answer_again(self, attempt: Attempt, later: Later, time_is_up: bool, shared: Shared) -> bool:
         if attempt.context.connection.closed:
@@ -144,14 +150,44 @@ class FetchHandler:
         return True
 
     async def _fetch_in_turns(self, attempt: Attempt) -> None:
-        """So many partitions that others would wait: read some, let them have their turn, go on. Such a fetch is
-        answered with what there is, since being woken for it again and again would cost the same each time."""
+        """So many partitions that others would wait: read some, let them have their turn, go on. Such a fetch waits for
+        the first news of any of them, since being woken again and again would cost the same each time."""
+        connection = attempt.context.connection
+        if not await self._read_in_turns(attempt) and attempt.request.max_wait_ms > 0:
+            self._see_to_flush(attempt)
+            await self._wait_for_news(attempt)
+        if not connection.closed:
+            connection.answer(attempt.encode())
+
+    async def _read_in_turns(self, attempt: Attempt) -> bool:
         attempt.begin(self._limit(attempt))
         for name, topic_id, wishes in attempt.topics:
             for begin in range(0, len(wishes), AT_ONCE):
                 self._read_topic(attempt, name, topic_id, wishes[begin : begin + AT_ONCE])
                 await asyncio.sleep(0)
-        attempt.context.connection.answer(attempt.encode())
+        return attempt.is_worth_telling
+
+    async def _wait_for_news(self, attempt: Attempt) -> None:
+        """Then read again. Also once before, with somebody watching: what was read first may have changed since."""
+        connection = attempt.context.connection
+        news = asyncio.get_running_loop().create_future()
+
+        def heard() -> None:
+            if not news.done():
+                news.set_result(None)
+
+        def look(time_is_up: bool, shared: Shared) -> bool:
+            heard()
+            return True
+
+        parked = ParkedFetch(connection, attempt.replicas, look, follows=attempt.follower != CONSUMER)
+        self._waiting.park_fetch(parked, self._wait_s(attempt.request.max_wait_ms))
+        connection.parked[news] = heard
+        if not await self._read_in_turns(attempt):
+            await news
+            await self._read_in_turns(attempt)
+        connection.parked.pop(news, None)
+        self._waiting.unpark_fetch(parked)
 
     def _limit(self, attempt: Attempt) -> int:
         return min(max(attempt.request.max_bytes, 0), self._max_bytes)
@@ -161,8 +197,7 @@ class FetchHandler:
         attempt.begin(self._limit(attempt))
         for name, topic_id, wishes in attempt.topics:
             self._read_topic(attempt, name, topic_id, wishes)
-        min_bytes = attempt.request.min_bytes
-        return attempt.failed or attempt.found >= min_bytes or min_bytes <= 0
+        return attempt.is_worth_telling
 
     def _read_topic(self, attempt: Attempt, name: str, topic_id: UUID, wishes: Sequence[FetchPartition]) -> None:
         results = attempt.results

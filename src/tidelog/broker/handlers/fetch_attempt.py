@@ -85,6 +85,11 @@ class Attempt:
         self.results: list[FetchedPartition] = []
         self.replicas: list[Replica] = []
 
+    @property
+    def is_worth_telling(self) -> bool:
+        """At once, and not when there is more or the time is up."""
+        return self.failed or self.found >= max(self.request.min_bytes, 0)
+
     def encode(self) -> list[Part]:
         session = self.session
         session_id = 0 if session is None else session.session_id
