@@ -4,8 +4,8 @@ from tests.fuzz import frames, recovery
 
 
 def test_frames() -> None:
-    assert frames.fuzz(seconds=20, seed=1, most=1500) == 1500
+    assert frames.fuzz(seconds=200, seed=1, most=1500) == 1500
 
 
 def test_recovery() -> None:
-    assert recovery.fuzz(seconds=20, seed=1, most=600) == 600
+    assert recovery.fuzz(seconds=200, seed=1, most=600) == 600
