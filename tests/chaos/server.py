@@ -11,18 +11,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from tidelog.cli.cluster.processes import hold_ports, port_of
 from tidelog.client.connection import Connection
 from tidelog.wire.messages.data import PartitionProduceData, ProduceRequest, TopicProduceData
 from tidelog.wire.record_batch import build_batch
 from tidelog.wire.records import Record
 
 READY_S = 30
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-    return port
 
 
 class Server:
@@ -32,7 +27,8 @@ class Server:
         self, data_dir: Path, *, prefix: Sequence[str] = (), settings: Mapping[str, str] | None = None, port: int = 0
     ) -> None:
         self.data_dir = data_dir
-        self.port = port or free_port()
+        self._held = [] if port else hold_ports(1)
+        self.port = port or port_of(self._held[0])
         self.bootstrap = f"127.0.0.1:{self.port}"
         self._prefix = prefix
         self._settings = settings or {}
@@ -96,6 +92,8 @@ class Server:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.kill()
+        for each in self._held:
+            each.close()
 
     def connect(self, timeout: float = 10) -> Connection:
         return Connection("127.0.0.1", self.port, timeout)

@@ -23,6 +23,7 @@ from tests.fuzz.mutate import mutated
 from tests.fuzz.run import loop, main
 from tests.scenarios import kit
 
+from tidelog.cli.cluster.processes import hold_ports, port_of
 from tidelog.client.connection import Connection
 from tidelog.errors import MalformedMessage
 from tidelog.wire.frames import decode_response_header, encode_request
@@ -122,8 +123,8 @@ class Target:
 
     def __init__(self, directory: Path) -> None:
         self.log = directory / "stderr"
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            self.port: int = probe.getsockname()[1]
+        (self._held,) = hold_ports(1)
+        self.port = port_of(self._held)
         command = [sys.executable, "-m", "tidelog", "serve", "-p", str(self.port), "-d", str(directory / "data")]
         command += ["--set", "log.cleaner.backoff.ms=200", "--set", "log.retention.check.interval.ms=500"]
         with self.log.open("wb") as log:
@@ -166,6 +167,7 @@ class Target:
 
     def stop(self) -> None:
         self.connection.close()
+        self._held.close()
         self.process.send_signal(signal.SIGTERM)
         try:
             assert self.process.wait(30) == 0, "the broker did not stop cleanly"

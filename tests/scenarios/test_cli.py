@@ -12,7 +12,7 @@ import pytest
 from tests.peers.cli_cases import CliCases
 
 from tidelog.cli import run
-from tidelog.cli.cluster.processes import taken
+from tidelog.cli.cluster.processes import hold_ports, port_of, taken
 from tidelog.testing import Broker
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -44,7 +44,7 @@ def free_ports_from() -> int:
 class TestDemo:
     def test_a_broker_is_killed_and_every_number_adds_up(self, tmp_path: Path) -> None:
         port = free_ports_from()
-        command = [sys.executable, "-m", "tidelog", "demo", "--no-spark", "--seconds", "4", "--port", str(port)]
+        command = [sys.executable, "-m", "tidelog", "demo", "--no-spark", "--seconds", "8", "--port", str(port)]
         command += ["-d", str(tmp_path)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as demo:
             assert demo.stdout is not None
@@ -85,9 +85,10 @@ class TestDemo:
 
 
 def test_serve_says_where_it_is_and_stops_cleanly(tmp_path: Path) -> None:
-    port = free_port()
+    (held,) = hold_ports(1)
+    port = port_of(held)
     command = [sys.executable, "-m", "tidelog", "serve", "-p", str(port), "-d", str(tmp_path / "data")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
+    with held, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         assert f"127.0.0.1:{port}" in server.stdout.readline()
         assert run(["topic", "create", "t", "-b", f"127.0.0.1:{port}"]) == 0

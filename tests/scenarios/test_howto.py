@@ -12,9 +12,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from tidelog.cli.cluster.processes import hold_ports, port_of
 from tidelog.config import BROKER_SETTINGS, GROUP_SETTINGS, TOPIC_SETTINGS
-
-from .test_starting import free_port
 
 pytest_plugins = ["pytester"]
 
@@ -52,7 +51,8 @@ def agrees(shown: list[str], printed: list[str]) -> bool:
 
 @pytest.mark.parametrize("page", [page for page in PAGES if list(steps(page))], ids=lambda page: page.stem)
 def test_commands_do_what_the_page_says(page: Path, tmp_path: Path) -> None:
-    port = free_port()
+    (held,) = hold_ports(1)
+    port = port_of(held)
     environment = {
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
@@ -86,6 +86,7 @@ def test_commands_do_what_the_page_says(page: Path, tmp_path: Path) -> None:
         for server in servers:
             server.send_signal(signal.SIGTERM)
             server.communicate(timeout=30)
+        held.close()
     assert all(server.returncode == 0 for server in servers)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tidelog.cli.cluster.processes import hold_ports, port_of
 from tidelog.client.connection import Connection
 from tidelog.testing import Broker
 from tidelog.wire.messages.admin import DescribeClusterRequest, MetadataRequest
@@ -101,14 +102,19 @@ class TestListeners:
                 assert told(host, port) == (host, port), family
 
     def test_two_listeners_each_with_an_address_of_its_own(self, tmp_path: Path) -> None:
-        inner, outer = free_port(), free_port()
-        with serving(
-            "-d",
-            str(tmp_path),
-            "--set",
-            f"listeners=PLAINTEXT://127.0.0.1:{inner},PLAINTEXT://127.0.0.1:{outer}",
-            "--set",
-            "advertised.listeners=PLAINTEXT://inner.example:1111,PLAINTEXT://outer.example:2222",
+        held = hold_ports(2)
+        inner, outer = map(port_of, held)
+        with (
+            held[0],
+            held[1],
+            serving(
+                "-d",
+                str(tmp_path),
+                "--set",
+                f"listeners=PLAINTEXT://127.0.0.1:{inner},PLAINTEXT://127.0.0.1:{outer}",
+                "--set",
+                "advertised.listeners=PLAINTEXT://inner.example:1111,PLAINTEXT://outer.example:2222",
+            ),
         ):
             assert told("127.0.0.1", inner) == ("inner.example", 1111)
             assert told("127.0.0.1", outer) == ("outer.example", 2222)
@@ -118,12 +124,6 @@ class TestListeners:
             "-d", str(tmp_path), "-p", "0", "--set", "advertised.listeners=PLAINTEXT://broker.example:9999"
         ) as [(host, port)]:
             assert told(host, port) == ("broker.example", 9999)
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-    return port
 
 
 class TestRefusals:

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from tidelog.cli.cluster.processes import Network, Processes, free_ports
+from tidelog.cli.cluster.processes import Network, Processes, hold_ports, port_of
 from tidelog.testing.broker import as_text
 
 
@@ -25,7 +25,8 @@ class Cluster(Processes):
     ) -> None:
         self._own_dir = data_dir is None
         numbers = range(1, nodes + 1)
-        free = free_ports(2 * nodes)
+        self._held = hold_ports(2 * nodes)
+        free = [port_of(each) for each in self._held]
         super().__init__(
             dict(zip(numbers, free[:nodes], strict=True)),
             dict(zip(numbers, free[nodes:], strict=True)),
@@ -47,7 +48,9 @@ class Cluster(Processes):
     def add_node(self, settings: Mapping[str, Any] | None = None) -> int:
         """One more broker, which does not vote. Its id, at once; `wait_ready` when it should serve."""
         node = max(self.ports) + 1
-        self.ports[node], self.controller_ports[node] = free_ports(2)
+        held = hold_ports(2)
+        self._held += held
+        self.ports[node], self.controller_ports[node] = map(port_of, held)
         self.start_node(node, {key: as_text(value) for key, value in (settings or {}).items()})
         return node
 
@@ -58,6 +61,8 @@ class Cluster(Processes):
 
     def stop(self) -> None:
         self.stop_all()
+        for each in self._held:
+            each.close()
         if self._own_dir:
             shutil.rmtree(self.data_dir, ignore_errors=True)
 

@@ -203,6 +203,20 @@ def free_ports(count: int, host: str = HERE) -> list[int]:
             sock.close()
 
 
+def hold_ports(count: int, host: str = HERE) -> list[socket.socket]:
+    """Bound, and not listened on: while they are open nobody else is given these ports, not even between two lives of
+    a broker. Whoever sets SO_REUSEADDR, as brokers do, may listen there all the same."""
+    held = [socket.socket() for _ in range(count)]
+    for sock in held:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((host, 0))
+    return held
+
+
+def port_of(held: socket.socket) -> int:
+    return int(held.getsockname()[1])
+
+
 def taken(ports: Iterable[int], host: str = HERE) -> list[int]:
     """Those of these ports that somebody listens on."""
     found = []
