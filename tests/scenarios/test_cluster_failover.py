@@ -114,9 +114,16 @@ def test_not_enough_replicas_and_enough_again(cluster: Cluster, topic: str) -> N
     create_topic(cluster, f"{topic}-all", min_insync_replicas="3")
     dead = next(node for node in cluster.nodes if node != leader_of(cluster, topic))
     cluster.kill(dead)
-    wait(lambda: len(partition(cluster, f"{topic}-all").in_sync) == 2, "one is out of sync")
-    wait(lambda: len(partition(cluster, topic).in_sync) == 2, "one is out of sync")
     for name, code in ((topic, 0), (f"{topic}-all", ErrorCode.NOT_ENOUGH_REPLICAS)):
+        # As those see it who are asked.
+        wait(
+            lambda name=name: all(  # type: ignore[misc]
+                (seen_there := partition(cluster, name, 0, node)).leader != dead and len(seen_there.in_sync) == 2
+                for node in cluster.nodes
+                if node != dead
+            ),
+            "one is out of sync",
+        )
         with Connection("127.0.0.1", cluster.ports[leader_of(cluster, name)], PATIENCE_S) as connection:
             answer = connection.call(produce_request(name, batch_of(b"1")), NAMES)
             assert answer.responses[0].partition_responses[0].error_code == code
@@ -154,8 +161,9 @@ def test_a_majority_gone_and_back(cluster: Cluster, topic: str) -> None:
         for node in dead:
             cluster.kill(node)
         before = time.monotonic()
-        time.sleep(2)
-        assert not [at for at in load.promised_at if at > before + 0.5], "acknowledged by one of three"
+        time.sleep(4)
+        # What was acknowledged before may be told a moment later.
+        assert not [at for at in load.promised_at if at > before + 2], "acknowledged by one of three"
         for node in dead:
             cluster.start_node(node)
         load.await_more()

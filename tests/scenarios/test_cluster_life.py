@@ -56,7 +56,7 @@ def test_one_broker_grows_into_a_cluster(tmp_path: Path, capfd: Said) -> None:
         judge(load.promised, read_all(grown.bootstrap_servers, "first", 2))
         at = ["-b", grown.bootstrap_servers]
         assert run(["topic", "reassign", "first", "--to", "2,3", *at]) == 0
-        assert leader_of(grown, "first") == 2
+        wait(lambda: leader_of(grown, "first") == 2, "one of those it was moved to leads")
         grown.kill(1)
         judge(load.promised, read_all(grown.bootstrap_servers, "first", 2))
 

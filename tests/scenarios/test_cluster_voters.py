@@ -7,7 +7,7 @@ from tidelog.cli.cluster.admin import Administration
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.testing import Cluster
 
-from .cluster import Load, create_topic, look, seen, wait
+from .cluster import PATIENCE_S, Load, create_topic, look, seen, wait
 
 pytestmark = [pytest.mark.xdist_group("cluster"), pytest.mark.timeout(300)]
 
@@ -51,7 +51,7 @@ def test_the_voters_change_one_by_one_and_for_good(capfd: Said) -> None:
         cluster.kill(gone)
         cluster.kill(left[0])
         create_topic(cluster, "made-by-the-other-two", replicas=1)
-        admin = Administration.at(cluster.address_of(left[1]), timeout_s=5)
+        admin = Administration.at(cluster.address_of(left[1]), timeout_s=PATIENCE_S)
         with pytest.raises(KafkaError) as refused:
             admin.remove_voter(left[1])
         assert refused.value.code is ErrorCode.INVALID_REQUEST
