@@ -78,18 +78,18 @@ def test_those_who_want_more_go_on_waiting(broker: Broker, connection: Connectio
 
 def test_time_is_up_for_all(broker: Broker, connection: Connection) -> None:
     kit.create_topic(connection, "quiet")
-    request = kit.fetch_request("quiet", kit.wish(0), max_wait_ms=300, min_bytes=1)
+    request = kit.fetch_request("quiet", kit.wish(0), max_wait_ms=3000, min_bytes=1)
     with ExitStack() as stack:
         readers = [stack.enter_context(kit.connect(broker)) for _ in range(20)]
         began = time.monotonic()
         for reader in readers:
             reader.send(request, kit.NAMES)
         expected = alone(broker, kit.fetch_request("quiet", kit.wish(0)), kit.NAMES)
-        assert time.monotonic() - began < 0.3
+        assert time.monotonic() - began < 3
         assert frame_of(readers[0]) == expected
-        assert time.monotonic() - began >= 0.295  # never early: consumers count on it for their own pace
+        assert time.monotonic() - began >= 2.995  # never early: consumers count on it for their own pace
         assert all(frame_of(reader) == expected for reader in readers[1:])
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 15
     kit.store(connection, "quiet", b"they have left")
     assert len(kit.read_all(connection, "quiet")) == 1
 

@@ -187,13 +187,14 @@ def test_stale_generations_and_strangers_commit_nothing(broker: Broker) -> None:
 def test_a_silent_member_is_out(broker: Broker) -> None:
     with connect(broker) as one:
         create_topic(one, "work")
-        member = Member(one, session_ms=200)
+        member = Member(one, session_ms=2000)
         member.join()
         assert member.sync() == 0
         for _ in range(4):
-            time.sleep(0.1)
+            time.sleep(0.6)
             assert member.beat() == 0  # each is a new session
-        time.sleep(0.5)
+        # Looking at the group does not count as a sign of life.
+        eventually(lambda: [each.group_state for each in one.call(ListGroupsRequest(), 4).groups] == ["Empty"], "out")
         assert member.beat() == ErrorCode.UNKNOWN_MEMBER_ID
         assert member.commit(1) == ErrorCode.UNKNOWN_MEMBER_ID
         assert committed(one) == -1
@@ -208,10 +209,10 @@ def test_who_does_not_join_again_in_time_is_left_behind(broker: Broker) -> None:
         assert late.sync() == 0
         second.ask_to_join()
         assert second.joined() == ErrorCode.MEMBER_ID_REQUIRED
-        second.ask_to_join()
         began = time.monotonic()
+        second.ask_to_join()
         while (code := late.beat()) in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS):
-            assert time.monotonic() - began < 5
+            assert time.monotonic() - began < 15
             time.sleep(0.02)
         assert code == ErrorCode.UNKNOWN_MEMBER_ID
         assert second.joined() == 0
@@ -300,7 +301,7 @@ def test_a_restarted_broker_knows_its_members(tmp_path: Path) -> None:
     """From the log alone: generation, ids and offsets; and that a member which stays away is out."""
     with Broker(SETTINGS, data_dir=tmp_path) as broker, connect(broker) as one, connect(broker) as two:
         create_topic(one, "work")
-        first, second = Member(one, session_ms=1500), Member(two, session_ms=1500)
+        first, second = Member(one, session_ms=4000), Member(two, session_ms=4000)
         first.join()
         assert first.sync() == 0
         second.ask_to_join()
@@ -319,7 +320,7 @@ def test_a_restarted_broker_knows_its_members(tmp_path: Path) -> None:
         assert first.beat() == 0
         assert first.commit(8) == 0
         assert first.commit(9, generation=first.generation - 1) == ErrorCode.ILLEGAL_GENERATION
-        eventually(lambda: first.beat() == ErrorCode.REBALANCE_IN_PROGRESS, "the second stayed away", 5)
+        eventually(lambda: first.beat() == ErrorCode.REBALANCE_IN_PROGRESS, "the second stayed away")
         before = first.generation
         first.join()
         assert first.generation == before + 1
