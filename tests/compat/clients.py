@@ -12,7 +12,7 @@ import kafka
 
 from .records import Headers, Received, Record
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 
 
 class Client(Protocol):

@@ -56,7 +56,7 @@ def groups() -> Iterator[str]:
 
     settings = {
         "group.min.session.timeout.ms": 100,
-        "group.consumer.session.timeout.ms": 3000,
+        "group.consumer.session.timeout.ms": 20_000,
         "group.consumer.heartbeat.interval.ms": 100,
         "offsets.topic.num.partitions": 3,
     }

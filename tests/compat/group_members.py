@@ -22,7 +22,8 @@ import kafka.coordinator.assignors.roundrobin
 import kafka.coordinator.assignors.sticky.sticky_assignor
 
 POLL_S = 0.02
-SETTLE_S = 10.0
+SETTLE_S = 60.0
+"""For what must happen at all; how soon is the business of the benchmarks."""
 
 
 class Place(NamedTuple):
@@ -46,11 +47,12 @@ class Read(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """Short times, so that tests are short. Needs a broker whose group.min.session.timeout.ms is small."""
+    """Short heartbeats, so that tests are short, and a session that no stall of a busy machine ends. Tests that wait
+    for its end choose a shorter one, and a broker whose group.min.session.timeout.ms is small."""
 
     assignor: str = "range"
     protocol: str = "classic"
-    session_ms: int = 3000
+    session_ms: int = 20_000
     heartbeat_ms: int = 60
     max_poll_ms: int = 300_000
     instance_id: str | None = None

@@ -164,7 +164,7 @@ def test_aiokafka_administration(bootstrap: str) -> None:
 
 def test_kcat_lists_metadata(bootstrap: str, make_topic: MakeTopic) -> None:
     topic = make_topic("kcat-meta", partitions=3)
-    listing = subprocess.run(["kcat", "-b", bootstrap, "-L", "-J"], check=True, capture_output=True, timeout=20)
+    listing = subprocess.run(["kcat", "-b", bootstrap, "-L", "-J"], check=True, capture_output=True, timeout=60)
     metadata = json.loads(listing.stdout)
     [found] = [entry for entry in metadata["topics"] if entry["topic"] == topic]
     assert sorted(entry["partition"] for entry in found["partitions"]) == [0, 1, 2]

@@ -78,7 +78,7 @@ def test_listing_by_state_and_type(groups: str, group_admin: AdminClient, make_g
         assert set(listed(states={ConsumerGroupState.EMPTY})) == {simple}
         assert set(listed(types={ConsumerGroupType.CONSUMER})) == {consumer}
         assert set(listed(types={ConsumerGroupType.CLASSIC})) == {simple, classic}
-    assert set(listed(states={ConsumerGroupState.EMPTY})) == {simple, classic, consumer}
+    wait_for(lambda: set(listed(states={ConsumerGroupState.EMPTY})) == {simple, classic, consumer}, "all are empty")
 
 
 @pytest.mark.parametrize("protocol", LIVE)

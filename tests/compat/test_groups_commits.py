@@ -158,7 +158,7 @@ def test_assigned_by_hand_and_committed(groups: str, make_group_topic: MakeTopic
         {"bootstrap.servers": groups, "group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": False}
     )
     consumer.assign([confluent_kafka.TopicPartition(topic, 0)])
-    assert len(consumer.consume(10, 10)) == 10
+    assert len(consumer.consume(10, 60)) == 10
     consumer.commit(asynchronous=False)
     consumer.close()
 

@@ -14,7 +14,9 @@ from .group_members import ASSIGNORS, MEMBERS, Options, settle, wait_for
 from .group_traffic import numbers, send
 
 PARTITIONS = 6
-SOON_S = 2.0  # the bar is one second; it is measured by `python -m bench`, where nothing else runs
+SOON_S = 10.0
+"""Half a session: nobody was waited for who had left. The bar is one second, and `python -m bench` measures it where
+nothing else runs."""
 
 
 def new_group() -> str:
@@ -112,7 +114,7 @@ def test_new_partitions_are_found(groups: str, make_group_topic: MakeTopic, clie
 def test_kcat_shares_with_others(groups: str, make_group_topic: MakeTopic, tmp_path: Path) -> None:
     topic, group = make_group_topic("kcat", 4), new_group()
     command = ["kcat", "-b", groups, "-G", group, "-q", "-u", "-X", "auto.offset.reset=earliest"]
-    command += ["-X", "partition.assignment.strategy=range", "-X", "session.timeout.ms=3000"]
+    command += ["-X", "partition.assignment.strategy=range", "-X", "session.timeout.ms=20000"]
     command += ["-X", "heartbeat.interval.ms=60", "-f", "%s\n", topic]
     said = tmp_path / "said"
     with MEMBERS["confluent"](groups, group, [topic]) as member, said.open("wb") as output:
@@ -124,7 +126,7 @@ def test_kcat_shares_with_others(groups: str, make_group_topic: MakeTopic, tmp_p
             wait_for(lambda: len(numbers([member])) == 20, "our half")
             wait_for(lambda: len(said.read_text().splitlines()) == 20, "kcat has read its own")
             kcat.send_signal(signal.SIGINT)
-            kcat.wait(10)
+            kcat.wait(30)
         finally:
             kcat.kill()
         heard = [int(line) for line in said.read_text().split()]

@@ -150,7 +150,7 @@ def _produce_aiokafka(bootstrap: str, topic: str) -> None:
 
 def _produce_kcat(bootstrap: str, topic: str) -> None:
     command = ["kcat", "-P", "-b", bootstrap, "-t", topic, "-p", "0"]
-    subprocess.run(command, input=b"hello\n", check=True, timeout=20, capture_output=True)
+    subprocess.run(command, input=b"hello\n", check=True, timeout=60, capture_output=True)
 
 
 ONE_RECORD: dict[str, Callable[[str, str], None]] = {

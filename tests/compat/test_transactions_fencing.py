@@ -77,16 +77,17 @@ def test_a_transaction_that_was_left_open_is_aborted_by_the_next_owner(
 def test_one_that_takes_too_long(groups: str, make_group_topic: MakeTopic, client: str) -> None:
     """The broker aborts it and readers go on. It is too late to commit, and a new producer is not kept waiting."""
     topic, name = make_group_topic("timeout"), new_id()
-    with PRODUCERS[client](groups, name, timeout_ms=1000) as producer:
+    with (
+        PRODUCERS["confluent"](groups, new_id()) as other,
+        PRODUCERS[client](groups, name, timeout_ms=4000) as producer,
+    ):
+        began = time.monotonic()
         producer.begin()
         producer.send(topic, 0, b"lost")
-        began = time.monotonic()
-        other = PRODUCERS["confluent"](groups, new_id())
-        with other:
-            other.transact(topic, 0, b"kept")
+        other.transact(topic, 0, b"kept")
         assert end_offset(groups, topic, 0, "read_committed") == 0
         wait_for(lambda: end_offset(groups, topic, 0, "read_committed") == 4, "the broker's abort")
-        assert 0.5 < time.monotonic() - began < 5
+        assert 3.5 < time.monotonic() - began < 20
         with pytest.raises(Exception, match=r"(?i)fenc|epoch|timed? ?out|state"):
             producer.commit()
     with PRODUCERS[client](groups, name) as producer:

@@ -87,7 +87,7 @@ def test_kafka_python_readme(bootstrap: str) -> None:
         producer.send(topic, {"n": i}, headers=[("content-encoding", b"json")]).add_callback(
             lambda metadata: seen.append(metadata.offset)
         )
-    metadata = producer.send(topic, {"last": True}, key=b"end").get(timeout=10)
+    metadata = producer.send(topic, {"last": True}, key=b"end").get(timeout=60)
     producer.flush()
     producer.close()
     assert metadata.topic == topic
@@ -99,7 +99,7 @@ def test_kafka_python_readme(bootstrap: str) -> None:
         group_id="my_favorite_group",
         auto_offset_reset="earliest",
         value_deserializer=json.loads,
-        consumer_timeout_ms=10_000,
+        consumer_timeout_ms=60_000,
     )
     numbers = []
     for message in consumer:
@@ -146,7 +146,7 @@ def test_aiokafka_getting_started(bootstrap: str, make_topic: MakeTopic) -> None
         return values
 
     asyncio.run(send_one())
-    values = asyncio.run(asyncio.wait_for(consume(), 20))
+    values = asyncio.run(asyncio.wait_for(consume(), 60))
     assert sorted(values) == [b"Super message", b"in a batch 0", b"in a batch 1", b"in a batch 2"]
 
 
@@ -155,7 +155,7 @@ def test_kcat_quick_start(bootstrap: str, make_topic: MakeTopic) -> None:
     topic = make_topic("mytopic", partitions=2)
     group = f"mygroup-{uuid.uuid4().hex[:8]}"
     for lines in (b"one\ntwo\n", b"three\n"):
-        subprocess.run(["kcat", "-P", "-b", bootstrap, "-t", topic], input=lines, check=True, timeout=20)
+        subprocess.run(["kcat", "-P", "-b", bootstrap, "-t", topic], input=lines, check=True, timeout=60)
         listen = ["kcat", "-b", bootstrap, "-G", group, "-e", "-q", "-X", "auto.offset.reset=earliest", topic]
-        heard = subprocess.run(listen, check=True, timeout=20, capture_output=True).stdout
+        heard = subprocess.run(listen, check=True, timeout=60, capture_output=True).stdout
         assert sorted(heard.split()) == sorted(lines.split())

@@ -14,7 +14,7 @@ import kafka
 import kafka.errors
 from confluent_kafka import KafkaError, KafkaException
 
-CALL_S = 20.0
+CALL_S = 60.0
 
 
 class Fenced(Exception):

@@ -19,7 +19,7 @@ from .group_members import wait_for
 
 Isolation = Literal["read_committed", "read_uncommitted"]
 ISOLATIONS: tuple[Isolation, Isolation] = ("read_committed", "read_uncommitted")
-CALL_S = 20.0
+CALL_S = 60.0
 
 Values = dict[int, list[bytes]]
 

@@ -41,7 +41,7 @@ RETRIED = (
     ErrorCode.NOT_COORDINATOR,
     ErrorCode.NOT_LEADER_OR_FOLLOWER,  # of a topic that was made a moment ago
 )
-RETRY_S = 10.0
+RETRY_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
