@@ -13,7 +13,7 @@ import struct
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -77,5 +77,8 @@ def _stopped(pids: list[int]) -> Iterator[None]:
 
 def _is_still(pid: int) -> bool:
     """Every thread: one that is in the kernel stops when it comes back from there."""
-    states = [(task / "stat").read_text().rpartition(")")[2].split()[0] for task in Path(f"/proc/{pid}/task").iterdir()]
-    return set(states) == {"T"}
+    states = set()
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(FileNotFoundError, ProcessLookupError):  # a thread that has just ended
+            states.add((task / "stat").read_text().rpartition(")")[2].split()[0])
+    return states == {"T"}

@@ -6,7 +6,7 @@ import socket
 import struct
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -21,7 +21,8 @@ from tidelog.wire.schema import encode
 from .load import Load
 from .server import Server, produce
 
-ANSWER_WITHIN_S = 1.0
+ANSWER_WITHIN_S = 5.0
+"""Far from what a sync to a disk that others use may take, and from what eight gigabytes of answers would."""
 METADATA = encode_request(3, 5, 1, "hostile", encode(MetadataRequest(topics=None), 5))
 API_VERSIONS = encode_request(18, 0, 1, "hostile", encode(ApiVersionsRequest(), 0))
 
@@ -92,7 +93,8 @@ def test_random_bytes_never_hurt_the_broker(server: Server) -> None:
                 body = (header if dice.random() < 0.8 else b"") + body
                 body = struct.pack(">i", len(body)) + body
             connection.sendall(body)
-            connection.shutdown(socket.SHUT_WR)
+            with suppress(OSError):  # the broker may have hung up already
+                connection.shutdown(socket.SHUT_WR)
             while answer(connection):
                 pass
 
