@@ -102,7 +102,7 @@ def test_without_flushing_the_same_power_loss_is_seen_to_lose_records(tmp_path: 
     with server:
         load = Load(server.bootstrap, "plug", partitions=1, message_timeout_ms=2000)
         load.create_topic()
-        load.run(0.5)
+        load.run_until_promised(100)
         _power_cycle(server, image, disk, load)
         with pytest.raises(AssertionError, match="lost or elsewhere"):
             load.check()
