@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
-from tests.scenarios.cluster import Load, create_topic, leader_of, make_whole, seen, wait
+from tests.scenarios.cluster import Load, create_topic, leader_of, make_whole, wait
 
 from tidelog.testing import Cluster
 
@@ -60,6 +60,7 @@ def test_a_node_whose_disk_is_full_says_so_and_others_lead_for_it(tmp_path: Path
             load.await_more()
         load.check()
         print(f"\nlongest pause {load.longest_pause_s:.1f} s")
+        make_whole(cluster)
         stop(cluster)
         check_replicas(cluster, "full", PARTITIONS)
 
@@ -97,7 +98,7 @@ def test_power_loss_takes_nothing_that_was_acknowledged(tmp_path: Path, mount: M
             make_whole(cluster)
         load.check()
         print(f"\n{len(load.promised)} acknowledged, longest pause {load.longest_pause_s:.1f} s")
-        assert seen(cluster).is_healthy
+        make_whole(cluster)  # on a busy machine one may have been out of sync once more
         stop(cluster)
         check_replicas(cluster, "plug", PARTITIONS)
 
@@ -144,7 +145,8 @@ def test_bits_that_flip_cost_nothing_while_one_replica_is_whole_and_an_operator_
             load.await_more(100)
         load.check()
         wait(
-            lambda: min(checkpointed(directory, node, "rot") for node in cluster.nodes) >= 500, "watermarks are on disk"
+            lambda: min(checkpointed(directory, node, "rot") for node in cluster.nodes) >= load.sent,
+            "every replica has everything, and their watermarks are on disk",
         )
         for node in cluster.nodes:
             cluster.kill(node)
