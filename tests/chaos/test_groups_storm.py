@@ -60,7 +60,7 @@ def test_a_storm_of_joins_and_leaves(kind: str) -> None:
                 else:
                     living.pop(dice.randrange(len(living))).close()
                 time.sleep(SECONDS / CHANGES)
-            settle(living, PARTITIONS, 20)
+            settle(living, PARTITIONS)
             send(bootstrap, "storm", PARTITIONS, range(PARTITIONS, 2 * PARTITIONS))
             expected = set(range(PARTITIONS, 2 * PARTITIONS))
             wait_for(lambda: expected <= set(numbers(living)), "those who stayed read on")
