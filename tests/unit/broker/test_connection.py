@@ -62,14 +62,14 @@ class Peer:
     async def receive(self, count: int) -> bytes:
         data = b""
         while len(data) < count:
-            piece = await asyncio.wait_for(asyncio.get_running_loop().sock_recv(self.client, count - len(data)), 5)
+            piece = await asyncio.wait_for(asyncio.get_running_loop().sock_recv(self.client, count - len(data)), 60)
             if not piece:
                 break
             data += piece
         return data
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while not condition():
                 await asyncio.sleep(0.001)
 

@@ -27,7 +27,8 @@ class GuardedFile(RealFile):
         self._disk = disk
 
     def sync(self) -> None:
-        assert self._disk.gate.wait(5)
+        self._disk.entered += 1
+        assert self._disk.gate.wait(60)
         code = self._disk.failing.pop(Path(self.path).parent.name, None)
         if code is not None:
             raise OSError(code, "injected", self.path)
@@ -39,6 +40,7 @@ class GuardedDisk(RealDisk):
     def __init__(self) -> None:
         self.gate = threading.Event()
         self.gate.set()
+        self.entered = 0
         self.failing: dict[str, int] = {}
         self.synced: list[str] = []
 
@@ -57,6 +59,7 @@ class Bench:
         self.flusher = Flusher(asyncio.get_running_loop(), lambda replica, error: self.errors.append(replica))
         self.replicas = [self._replica(directory, number) for number in range(count)]
         self.disk.synced.clear()
+        self.disk.entered = 0
 
     def _replica(self, directory: Path, number: int) -> Replica:
         place = TopicPartition("t", number)
@@ -75,7 +78,7 @@ class Bench:
         self.flusher.mark(replica)
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not condition():
                 await asyncio.sleep(0.001)
 
@@ -105,7 +108,7 @@ def test_appends_of_one_turn_share_a_sync_and_what_follows_gets_its_own(tmp_path
         bench.disk.gate.clear()
         for _ in range(5):
             bench.append(replica)
-        await asyncio.sleep(0.05)
+        await bench.until(lambda: bench.disk.entered == 1)
         bench.append(replica)  # while the first sync runs
         assert replica.high_watermark == 0
         bench.disk.gate.set()
@@ -177,7 +180,7 @@ def test_a_log_deleted_meanwhile_is_nobodys_business(tmp_path):
         bench.disk.gate.clear()
         for replica in bench.replicas:
             bench.append(replica)
-        await asyncio.sleep(0.02)
+        await bench.until(lambda: bench.disk.entered > 0)
         bench.replicas[0].log.abandon("deleted")
         bench.append(bench.replicas[1])
         bench.disk.gate.set()

@@ -46,9 +46,9 @@ def peer(answer):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
-        with Connection("127.0.0.1", listener.getsockname()[1], timeout=5) as connection:
+        with Connection("127.0.0.1", listener.getsockname()[1], timeout=60) as connection:
             yield connection
-        thread.join(5)
+        thread.join(60)
         assert not thread.is_alive()
 
 
