@@ -55,7 +55,7 @@ def test_a_pipeline_is_watched_and_stopped(environment: dict[str, str], topics: 
     assert "pandas" not in (tmp_path / "errors").read_text()
     assert "state        stopped" in tidelog("pipeline", "status", "copy").stdout
     assert tidelog("pipeline", "stop", "copy").stdout == "copy does not run: stopped\n"
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while len(committed(topics.bootstrap, target)) < 5 and time.monotonic() < deadline:
         time.sleep(0.1)
     assert committed(topics.bootstrap, target) == list("01234")

@@ -13,7 +13,7 @@ from tests.spark.kit import Topics
 from tidelog.spark.pipelines.archive import Archive, archive
 from tidelog.spark.pipelines.running import Ended, run
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
 RECORDS = 10
 
 

@@ -35,7 +35,7 @@ def comes_to(topics: Topics, group: str, topic: str, offsets: list[int]) -> bool
     """Whether the group, which `tidelog group lag` asks, gets there: Spark reports a batch shortly after it is done."""
     consumer = Consumer({"bootstrap.servers": topics.bootstrap, "group.id": group, "log_level": 0})
     places = [TopicPartition(topic, number) for number in range(len(offsets))]
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while (there := [place.offset for place in consumer.committed(places, 10)]) != offsets:
         if time.monotonic() > deadline:
             break

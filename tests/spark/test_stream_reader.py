@@ -72,7 +72,7 @@ def test_max_offsets_per_trigger(topics: Topics):
 
 def test_min_offsets_per_trigger_waits_but_not_forever(topics: Topics):
     topic = topics.make()
-    query = Query(topics.options(topic, startingOffsets="earliest", minOffsetsPerTrigger=5, maxTriggerDelay="1s"))
+    query = Query(topics.options(topic, startingOffsets="earliest", minOffsetsPerTrigger=5, maxTriggerDelay="5s"))
     assert query.reader.getDefaultReadLimit() == ReadMinRows(5)
     topics.fill(topic, range(6))
     time.sleep(watching.ENDS_S)
@@ -80,7 +80,7 @@ def test_min_offsets_per_trigger_waits_but_not_forever(topics: Topics):
     topics.fill(topic, range(3))
     time.sleep(watching.ENDS_S)
     assert query.batch() == []
-    time.sleep(1)
+    time.sleep(5)
     assert len(query.batch()) == 3
 
 
