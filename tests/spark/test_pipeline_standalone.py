@@ -1,5 +1,6 @@
 """A Spark cluster of its own processes, from the pip install alone: a master, two workers, and the archive on it."""
 
+import json
 import os
 import socket
 import subprocess
@@ -8,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from urllib.request import urlopen
 
 import duckdb
 import pyspark
@@ -39,7 +41,8 @@ def master(tmp_path: Path) -> Iterator[str]:
             stack.callback(process.wait)
             stack.callback(process.kill)
 
-        start("master.Master", "--port", str(port), "--webui-port", str(free_port()))
+        pages = free_port()
+        start("master.Master", "--port", str(port), "--webui-port", str(pages))
         deadline = time.monotonic() + 120
         while True:
             try:
@@ -54,7 +57,19 @@ def master(tmp_path: Path) -> Iterator[str]:
                 "worker.Worker", "--cores", "1", "--memory", "1g", "--work-dir", work,
                 "--webui-port", str(free_port()), url,
             )  # fmt: skip
+        # Who comes late gets no executor of an application that is short enough to be over by then.
+        while _workers(pages) < 2:
+            assert time.monotonic() < deadline, "the workers did not register"
+            time.sleep(0.1)
         yield url
+
+
+def _workers(pages: int) -> int:
+    try:
+        with urlopen(f"http://127.0.0.1:{pages}/json/", timeout=10) as answer:
+            return int(json.load(answer)["aliveworkers"])
+    except OSError:  # its pages come a moment after its port
+        return 0
 
 
 def test_the_archive_runs_on_a_standalone_cluster(master: str, topics: Topics, tmp_path: Path) -> None:
