@@ -4,9 +4,17 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from pyspark import TaskContext
 from tests.spark.kit import QUICK_JAVA, Topics
 
 from tidelog.testing import Broker
+
+
+@pytest.fixture(autouse=True)
+def nobody_stays_a_task() -> Iterator[None]:
+    """A test that was a task (`be_task`) leaves a process in which no Spark can be started otherwise."""
+    yield
+    TaskContext._taskContext = None
 
 
 @pytest.fixture(scope="session")
