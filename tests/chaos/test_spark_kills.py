@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from deltalake import DeltaTable
-from tests.spark.kit import OWN_PROCESSES
+from tests.spark.kit import OWN_PROCESSES, until_decided
 
 from .server import Server
 from .spark_pipeline import Input, Pipeline
@@ -93,6 +93,7 @@ def _delta(to: Path) -> list[tuple[Any, ...]]:
 
 def _committed(server: Server, topic: str, partitions: int) -> Iterator[tuple[bytes, bytes]]:
     """What a plain consumer of committed records is given, partition by partition."""
+    until_decided(server.bootstrap)
     consumer = Consumer(
         {
             "bootstrap.servers": server.bootstrap,

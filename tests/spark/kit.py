@@ -1,5 +1,6 @@
 """Topics with known records, and readers driven as Spark drives them."""
 
+import time
 import uuid
 from collections.abc import Iterable
 from typing import Any
@@ -9,12 +10,14 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
+from tidelog.client.connection import Connection
 from tidelog.spark.batch import TidelogBatchReader
 from tidelog.spark.home import find_home
 from tidelog.spark.options import parse_options
 from tidelog.spark.schema import full_schema
 from tidelog.spark.source import TidelogDataSource
 from tidelog.spark.streaming import TidelogStreamReader
+from tidelog.wire.messages.transactions import ListTransactionsRequest
 
 Rows = list[dict[str, Any]]
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -66,6 +69,18 @@ class Topics:
     def options(self, topic: str | None, **more: Any) -> dict[str, str]:
         base = {"kafka.bootstrap.servers": self.bootstrap} | ({"subscribe": topic} if topic else {})
         return base | {key: str(value) for key, value in more.items()}
+
+
+def until_decided(bootstrap: str) -> None:
+    """Until readers of committed records are given what was committed: whoever ends a transaction is answered when that
+    is decided, and its markers are written a moment later."""
+    undecided = ListTransactionsRequest(state_filters=("PrepareCommit", "PrepareAbort"), producer_id_filters=())
+    deadline = time.monotonic() + 60
+    host, port = bootstrap.rsplit(":", 1)
+    with Connection(host, int(port), 60) as connection:
+        while connection.call(undecided).transaction_states:
+            assert time.monotonic() < deadline, "markers are not written"
+            time.sleep(0.01)
 
 
 def rows_of(batches: Iterable[Any]) -> Rows:

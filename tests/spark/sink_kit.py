@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.types import BinaryType, StructField, StructType
-from tests.spark.kit import read_all
+from tests.spark.kit import read_all, until_decided
 
 from tidelog.client.cluster import Cluster
 from tidelog.spark.sink import sink_writer, stream_sink_writer
@@ -87,6 +87,7 @@ def batch_sink(bootstrap: str, topic: str, **options: Any) -> Any:
 
 def committed(bootstrap: str, topic: str) -> list[str]:
     """What a reader of committed records finds, sorted."""
+    until_decided(bootstrap)
     options = {
         "kafka.bootstrap.servers": bootstrap,
         "subscribe": topic,

@@ -10,7 +10,7 @@ from typing import Any
 
 import duckdb
 import pytest
-from tests.spark.kit import Topics, read_all
+from tests.spark.kit import Topics, read_all, until_decided
 from tests.spark.pages import blocks, follow
 
 from tidelog.causality import HEADER, Clock, Order, Stamp, read_stamp
@@ -105,6 +105,7 @@ def test_a_merged_history_is_what_happened(spark: Any, topics: Topics, tmp_path:
     assert summary.concurrent == sum(1 for number in expected.values() if number)
     assert (summary.violations, summary.repeated, summary.older, summary.examples) == (0, 0, 0, {})
 
+    until_decided(topics.bootstrap)
     copied = read_all(topics.options(target, includeHeaders=True, **{"isolation.level": "read_committed"}))
     assert [row["value"].decode() for row in copied] == order
     headers = {header["key"]: header["value"] for header in copied[1]["headers"]}

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Producer
 from deltalake import DeltaTable
 from pyspark.errors import StreamingQueryException
-from tests.spark.kit import Topics, read_all
+from tests.spark.kit import Topics, read_all, until_decided
 from tests.spark.sink_kit import committed
 
 from tidelog.spark.bounds import InvalidOption
@@ -132,6 +132,7 @@ def test_a_replay_keeps_records_as_they_were_and_says_where_they_come_from(
     wanted = Route(topic=source, bootstrap_servers=topics.bootstrap, checkpoint=tmp_path)
     assert run(replay(spark, wanted, target), once=True).rows == 8
     before = {row["value"]: row for row in read_all(topics.options(source, includeHeaders=True))}
+    until_decided(topics.bootstrap)
     after = read_all(topics.options(target, includeHeaders=True, **{"kafka.isolation.level": "read_committed"}))
     assert {row["value"] for row in after} == before.keys()
     for row in after:

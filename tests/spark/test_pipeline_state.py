@@ -10,7 +10,7 @@ import duckdb
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from deltalake import DeltaTable
-from tests.spark.kit import Topics, read_all
+from tests.spark.kit import Topics, read_all, until_decided
 from tests.spark.sink_kit import committed
 
 from tidelog.spark.bounds import InvalidOption
@@ -28,6 +28,7 @@ def event(number: int, minute: int, **more: Any) -> str:
 
 
 def read_committed(topics: Topics, topic: str, **more: Any) -> list[dict[str, Any]]:
+    until_decided(topics.bootstrap)
     return read_all(topics.options(topic, **{"kafka.isolation.level": "read_committed"}, **more))
 
 
