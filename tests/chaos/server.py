@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from tidelog.cli.cluster.processes import hold_ports, port_of
+from tidelog.cli.cluster.ports import hold_ports
 from tidelog.client.connection import Connection
 from tidelog.wire.messages.data import PartitionProduceData, ProduceRequest, TopicProduceData
 from tidelog.wire.record_batch import build_batch
@@ -28,7 +28,7 @@ class Server:
     ) -> None:
         self.data_dir = data_dir
         self._held = [] if port else hold_ports(1)
-        self.port = port or port_of(self._held[0])
+        self.port = port or self._held[0].port
         self.bootstrap = f"127.0.0.1:{self.port}"
         self._prefix = prefix
         self._settings = settings or {}

@@ -23,7 +23,7 @@ from tests.fuzz.mutate import mutated
 from tests.fuzz.run import loop, main
 from tests.scenarios import kit
 
-from tidelog.cli.cluster.processes import hold_ports, port_of
+from tidelog.cli.cluster.ports import HeldPort
 from tidelog.client.connection import Connection
 from tidelog.errors import MalformedMessage
 from tidelog.wire.frames import decode_response_header, encode_request
@@ -123,8 +123,8 @@ class Target:
 
     def __init__(self, directory: Path) -> None:
         self.log = directory / "stderr"
-        (self._held,) = hold_ports(1)
-        self.port = port_of(self._held)
+        self._held = HeldPort()
+        self.port = self._held.port
         command = [sys.executable, "-m", "tidelog", "serve", "-p", str(self.port), "-d", str(directory / "data")]
         command += ["--set", "log.cleaner.backoff.ms=200", "--set", "log.retention.check.interval.ms=500"]
         with self.log.open("wb") as log:

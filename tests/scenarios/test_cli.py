@@ -12,7 +12,7 @@ import pytest
 from tests.peers.cli_cases import CliCases
 
 from tidelog.cli import run
-from tidelog.cli.cluster.processes import hold_ports, port_of, taken
+from tidelog.cli.cluster.ports import HeldPort, taken
 from tidelog.testing import Broker
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -85,8 +85,8 @@ class TestDemo:
 
 
 def test_serve_says_where_it_is_and_stops_cleanly(tmp_path: Path) -> None:
-    (held,) = hold_ports(1)
-    port = port_of(held)
+    held = HeldPort()
+    port = held.port
     command = [sys.executable, "-m", "tidelog", "serve", "-p", str(port), "-d", str(tmp_path / "data")]
     with held, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None

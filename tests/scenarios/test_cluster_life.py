@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tidelog.cli import run
-from tidelog.cli.cluster.processes import free_ports, taken
+from tidelog.cli.cluster.ports import HeldPort, taken
 from tidelog.cli.config import alter_configs
 from tidelog.cli.connecting import Cluster as Kafka
 from tidelog.testing import Broker, Cluster
@@ -190,7 +190,8 @@ def started(directory: Path, *arguments: str) -> Iterator[tuple[str, Path]]:
 def _free_run(count: int) -> int:
     """The first of so many free ports in a row, with their neighbours 100 further on."""
     while True:
-        (first,) = free_ports(1)
+        with HeldPort() as free:
+            first = free.port
         wanted = [first + offset + step for offset in (0, 100) for step in range(count)]
         if max(wanted) < 65_000 and not taken(wanted):
             return first

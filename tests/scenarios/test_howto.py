@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tidelog.cli.cluster.processes import hold_ports, port_of
+from tidelog.cli.cluster.ports import HeldPort
 from tidelog.config import BROKER_SETTINGS, GROUP_SETTINGS, TOPIC_SETTINGS
 
 pytest_plugins = ["pytester"]
@@ -51,8 +51,8 @@ def agrees(shown: list[str], printed: list[str]) -> bool:
 
 @pytest.mark.parametrize("page", [page for page in PAGES if list(steps(page))], ids=lambda page: page.stem)
 def test_commands_do_what_the_page_says(page: Path, tmp_path: Path) -> None:
-    (held,) = hold_ports(1)
-    port = port_of(held)
+    held = HeldPort()
+    port = held.port
     environment = {
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",

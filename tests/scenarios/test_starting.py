@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tidelog.cli.cluster.processes import hold_ports, port_of
+from tidelog.cli.cluster.ports import HeldPort
 from tidelog.client.connection import Connection
 from tidelog.testing import Broker
 from tidelog.wire.messages.admin import DescribeClusterRequest, MetadataRequest
@@ -102,22 +102,20 @@ class TestListeners:
                 assert told(host, port) == (host, port), family
 
     def test_two_listeners_each_with_an_address_of_its_own(self, tmp_path: Path) -> None:
-        held = hold_ports(2)
-        inner, outer = map(port_of, held)
         with (
-            held[0],
-            held[1],
+            HeldPort() as inner,
+            HeldPort() as outer,
             serving(
                 "-d",
                 str(tmp_path),
                 "--set",
-                f"listeners=PLAINTEXT://127.0.0.1:{inner},PLAINTEXT://127.0.0.1:{outer}",
+                f"listeners=PLAINTEXT://127.0.0.1:{inner.port},PLAINTEXT://127.0.0.1:{outer.port}",
                 "--set",
                 "advertised.listeners=PLAINTEXT://inner.example:1111,PLAINTEXT://outer.example:2222",
             ),
         ):
-            assert told("127.0.0.1", inner) == ("inner.example", 1111)
-            assert told("127.0.0.1", outer) == ("outer.example", 2222)
+            assert told("127.0.0.1", inner.port) == ("inner.example", 1111)
+            assert told("127.0.0.1", outer.port) == ("outer.example", 2222)
 
     def test_one_advertised_address_for_all(self, tmp_path: Path) -> None:
         with serving(

@@ -7,7 +7,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from tidelog.cli.cluster.processes import Network, Processes, hold_ports, port_of
+from tidelog.cli.cluster.ports import hold_ports
+from tidelog.cli.cluster.processes import Network, Processes
 from tidelog.testing.broker import as_text
 
 
@@ -26,7 +27,7 @@ class Cluster(Processes):
         self._own_dir = data_dir is None
         numbers = range(1, nodes + 1)
         self._held = hold_ports(2 * nodes)
-        free = [port_of(each) for each in self._held]
+        free = [each.port for each in self._held]
         super().__init__(
             dict(zip(numbers, free[:nodes], strict=True)),
             dict(zip(numbers, free[nodes:], strict=True)),
@@ -50,7 +51,7 @@ class Cluster(Processes):
         node = max(self.ports) + 1
         held = hold_ports(2)
         self._held += held
-        self.ports[node], self.controller_ports[node] = map(port_of, held)
+        self.ports[node], self.controller_ports[node] = (each.port for each in held)
         self.start_node(node, {key: as_text(value) for key, value in (settings or {}).items()})
         return node
 

@@ -3,20 +3,20 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, Protocol
+
+from tidelog.cli.cluster.ports import HERE
 
 READY: Final = "is ready on"
 READY_SECONDS: Final = 60.0
 STOP_SECONDS: Final = 30.0
 _LOOK_SECONDS: Final = 0.01
 _LAST_WORDS: Final = 2000
-HERE: Final = "127.0.0.1"
 
 
 class Network(Protocol):
@@ -189,42 +189,3 @@ class Processes:
                 process.wait()
         self._processes.clear()
         return killed
-
-
-def free_ports(count: int, host: str = HERE) -> list[int]:
-    """Held open together, so that they differ."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for sock in sockets:
-            sock.bind((host, 0))
-        return [int(sock.getsockname()[1]) for sock in sockets]
-    finally:
-        for sock in sockets:
-            sock.close()
-
-
-def hold_ports(count: int, host: str = HERE) -> list[socket.socket]:
-    """Bound, and not listened on: while they are open nobody else is given these ports, not even between two lives of
-    a broker. Whoever sets SO_REUSEADDR, as brokers do, may listen there all the same."""
-    held = [socket.socket() for _ in range(count)]
-    for sock in held:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind((host, 0))
-    return held
-
-
-def port_of(held: socket.socket) -> int:
-    return int(held.getsockname()[1])
-
-
-def taken(ports: Iterable[int], host: str = HERE) -> list[int]:
-    """Those of these ports that somebody listens on."""
-    found = []
-    for port in ports:
-        with socket.socket() as sock:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                sock.bind((host, port))
-            except OSError:
-                found.append(port)
-    return found

@@ -16,7 +16,8 @@ from tidelog.cli.cluster.admin import Administration
 from tidelog.cli.cluster.commands import HERE
 from tidelog.cli.cluster.network import Namespaces
 from tidelog.cli.cluster.picture import Picture, news
-from tidelog.cli.cluster.processes import Processes, taken
+from tidelog.cli.cluster.ports import taken
+from tidelog.cli.cluster.processes import Processes
 from tidelog.cli.cluster.state import ClusterState, NodeState
 from tidelog.cli.problems import Problem
 from tidelog.errors import KafkaError
