@@ -2,7 +2,6 @@
 
 import contextlib
 import random
-import statistics
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -153,7 +152,8 @@ def test_deleting_a_topic_while_it_is_compacted(broker: Broker, connection: Conn
 
 
 def test_producing_goes_on_while_a_log_is_compacted(broker: Broker, connection: Connection) -> None:
-    """Compaction works in another process, so a produce takes about as long as without it."""
+    """Compaction works in another process: a thread of this one would be in everybody's way. Seen in CPU time, which a
+    busy machine does not stretch."""
     kit.create_topic(connection, "busy", cleanup_policy="compact", segment_bytes=1 << 16, min_cleanable_dirty_ratio=1)
     kit.create_topic(connection, "quick", flush_on_ack="false")
     bodies = [(b"key-%d" % (number % 50), b"x" * (number * 37 % 200)) for number in range(2000)]
@@ -161,22 +161,26 @@ def test_producing_goes_on_while_a_log_is_compacted(broker: Broker, connection: 
     for _ in range(400):
         assert kit.produce(connection, "busy", batch, acks=1).error_code == 0
 
-    def timed() -> float:
-        began = time.perf_counter()
-        kit.store(connection, "quick", b"x")
-        return time.perf_counter() - began
+    def broker_cpu_s() -> float:
+        """Of all threads of this process but the one that tests."""
+        return time.process_time() - time.thread_time()
 
-    alone = statistics.median(timed() for _ in range(300))
+    began = broker_cpu_s()
+    for _ in range(300):
+        kit.store(connection, "quick", b"x")
+    alone = (broker_cpu_s() - began) / 300
     before = size_of(broker.data_dir, "busy")
     assert kit.alter_config(connection, kit.TOPIC, "busy", {"min.cleanable.dirty.ratio": "0.01"}).error_code == 0
-    times: list[float] = []
-    deadline = time.monotonic() + 30
+    count = 0
+    began = broker_cpu_s()
+    deadline = time.monotonic() + 120
     while size_of(broker.data_dir, "busy") >= before / 4:
         assert time.monotonic() < deadline, "compaction did not finish"
-        times.append(timed())
-    together = statistics.median(times)
-    assert together < 5 * alone + 0.002, f"{together * 1e3:.2f} ms while compacting, {alone * 1e3:.2f} ms without"
-    assert len(times) > 50, "compaction was too quick to be in the way of anything"
+        kit.store(connection, "quick", b"x")
+        count += 1
+    together = (broker_cpu_s() - began) / count
+    assert together < 3 * alone + 0.0005, f"{together * 1e3:.2f} ms while compacting, {alone * 1e3:.2f} ms without"
+    assert count > 20, "compaction was too quick to be in the way of anything"
 
 
 def test_kill_9_during_compaction_loses_nothing(tmp_path: Path) -> None:
