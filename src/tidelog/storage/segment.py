@@ -89,11 +89,12 @@ class Segment:
     @classmethod
     def create(cls, disk: Disk, directory: str, base_offset: int, *, index_interval: int, now_ms: int) -> "Segment":
         segment = cls(disk, directory, base_offset, size=0, index_interval=index_interval, created_ms=now_ms)
+        segment.start_indexes()
+        segment.transactions.start()
+        # The log last: a recovery ends the segment before it there, also if this fails and that one goes on.
         segment._file = disk.open(segment.path, create=True)
         if segment._file.size:
             segment._file.truncate(0)
-        segment.start_indexes()
-        segment.transactions.start()
         return segment
 
     def __repr__(self) -> str:

@@ -1,6 +1,8 @@
 """Appending: offsets and epochs, rolling, what the topic's settings change, and what a bad disk does to it."""
 
 import errno
+from itertools import count
+from random import Random
 
 import pytest
 from batches import NOW, append, batch, create_log, open_log, read_batches, read_values
@@ -159,6 +161,32 @@ def test_a_disk_that_fails_while_rolling_leaves_the_log_whole(disk: SimDisk, ope
     assert read_values(log) == [(0, b"before"), (1, b"perhaps")]
     log.close()
     assert verify(disk, DIRECTORY).problems == []
+
+
+@pytest.mark.parametrize("opened", range(4))
+def test_a_roll_that_found_no_descriptor_costs_nothing_that_fits_behind_it(disk: SimDisk, opened: int) -> None:
+    config = TopicConfig(segment_bytes=200)
+    log = create_log(disk, DIRECTORY, config)
+    append(log, b"before")
+    creations = count()
+    proceed = disk.before
+
+    def run_out(operation: str, path: str) -> None:
+        if operation == "create" and next(creations) == opened:
+            raise OSError(errno.EMFILE, "too many open files", path)
+        proceed(operation, path)
+
+    disk.before = run_out  # type: ignore[method-assign]
+    with pytest.raises(StorageOffline):
+        append(log, b"too much for this segment" * 4)
+    disk.before = proceed  # type: ignore[method-assign]
+    assert append(log, b"small") == 1
+    log.flush()
+    disk.crash(Random(1))
+    # A file of the segment that was not begun would end the log where it was to begin.
+    again = open_log(disk, DIRECTORY, config, recovery_point=1)
+    assert read_values(again) == [(0, b"before"), (1, b"small")]
+    assert again.end_offset == 2
 
 
 def test_a_write_that_cannot_be_undone_fails_the_log_for_good(disk: SimDisk) -> None:
