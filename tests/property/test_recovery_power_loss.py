@@ -1,6 +1,9 @@
 """Power lost at any moment, any unsynced sector kept or not: what was flushed is there, what is there was written."""
 
+import errno
 import sys
+from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from random import Random
 
@@ -14,6 +17,7 @@ from batches import NOW, append, batch, create_log, open_log, read_values
 from sim_disk import PowerLost, SimDisk
 
 from tidelog.config import TopicConfig
+from tidelog.errors import StorageOffline
 from tidelog.storage.log import Log, delete_segments
 from tidelog.storage.naming import CLEANED, LOG
 from tidelog.storage.recovery import verify
@@ -131,6 +135,53 @@ def test_a_swap_interrupted_anywhere_leaves_the_old_or_the_new(seed: int, togeth
         assert not [name for name in disk.names if name.endswith((CLEANED, ".swap", ".deleted"))]
         assert verify(disk, DIRECTORY).problems == []
     assert step > 5
+
+
+@pytest.mark.parametrize("operation", ["rename", "sync_dir"])
+def test_a_swap_that_fails_is_undone_or_takes_the_log_offline(operation: str) -> None:
+    at = 0
+    refused = True
+    while refused:
+        disk = SimDisk()
+        config = TopicConfig(segment_bytes=170, retention_bytes=100)
+        log = create_log(disk, DIRECTORY, config)
+        for i in range(8):
+            append(log, b"value %d" % i)
+        log.flush()
+        old = read_values(log)
+        cleaned = compacted_files(disk, log, [segment.base_offset for segment in log.segments[:2]])
+        new = [one for one in old if one[0] not in (0, 2)]
+        refused = fails_at(disk, operation, at, lambda: log.swap_segments(log.segments[:2], cleaned))  # noqa: B023
+        at += 1
+        expected = new
+        if not log.failed:
+            assert read_values(log) == (old if refused else new)
+            delete_segments(log.expire(NOW, log.end_offset))
+            expected = old[log.start_offset :]
+            assert len(expected) == 2
+        log.abandon("killed")
+        # What retention deleted stays so: nothing of the swap lies about that a recovery would take for decided.
+        assert read_values(open_log(disk, DIRECTORY, config, recovery_point=8)) == expected
+
+
+def fails_at(disk: SimDisk, operation: str, at: int, work: Callable[[], object]) -> bool:
+    """Whether an error of the disk in the `at`-th operation of a kind was met and told."""
+    proceed = disk.before
+    numbers = count()
+
+    def fail(name: str, path: str) -> None:
+        if name == operation and next(numbers) == at:
+            raise OSError(errno.EIO, name, path)
+        proceed(name, path)
+
+    disk.before = fail  # type: ignore[method-assign]
+    try:
+        work()
+    except StorageOffline:
+        return True
+    finally:
+        disk.before = proceed  # type: ignore[method-assign]
+    return False
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -4,12 +4,12 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from tidelog.errors import invariant
-from tidelog.storage.disk import Disk, File
+from tidelog.errors import StorageOffline, invariant
+from tidelog.storage.disk import Disk, File, storage_errors
 from tidelog.storage.naming import CLEANED, LOG, TXN_INDEX, offset_name, parse_offset_name
 from tidelog.storage.open_segments import OpenSegments
 from tidelog.storage.segment import Segment
-from tidelog.storage.swap import decide_swap, install_swap, set_aside
+from tidelog.storage.swap import decide_swap, install_swap, set_aside, undo_swap
 from tidelog.storage.transaction_index import AbortedTransaction
 
 
@@ -138,32 +138,39 @@ class Chain:
         return segment.next_offset, gone
 
     def swap(self, old: Sequence[Segment], cleaned: Iterable[str], index_interval: int) -> list[Segment]:
-        """Put the segments of the `.log.cleaned` files in the place of `old`, which is returned to be deleted."""
+        """Put the segments of the `.log.cleaned` files in the place of `old`, which is returned to be deleted. Raises
+        StorageOffline if that could not be decided and nothing has changed, OSError if it stopped halfway."""
         first = self.segments.index(old[0])
         invariant(self.segments[first : first + len(old)] == list(old), "swapped segments are not neighbours")
         invariant(old[-1] is not self.active, "the active segment cannot be swapped")
         parsed = [parse_offset_name(path.rpartition("/")[2]) for path in cleaned]
         bases = sorted(entry[0] for entry in parsed if entry and entry[1] == LOG + CLEANED)
-        names = self.disk.listdir(self.directory)
-        waiting = [entry[0] for entry in map(parse_offset_name, names) if entry and entry[1] == LOG + CLEANED]
+        with storage_errors(self.directory):
+            sizes = self.disk.sizes(self.directory)
+        waiting = [entry[0] for entry in map(parse_offset_name, sizes) if entry and entry[1] == LOG + CLEANED]
         # Recovery takes a cleaned file at or before a swapped one for a swap that was not decided.
         invariant(not bases or min(waiting, default=-1) == bases[0], "cleaned segments must be swapped in order")
-        decide_swap(self.disk, self.directory, bases, names)
+        try:
+            decide_swap(self.disk, self.directory, bases, sizes)
+        except OSError as error:
+            undo_swap(self.disk, self.directory, bases)
+            raise StorageOffline(f"{self.directory}: {error}") from error
+        # Nothing from here on needs a descriptor, of which there may be none.
         for segment in old:
             set_aside(self.disk, self.directory, segment.base_offset)
             self._forget(segment)
         for base in bases:
             install_swap(self.disk, self.directory, base)
-        self.disk.sync_dir(self.directory)
         self._with_aborted = None
-        sizes = self.disk.sizes(self.directory)
         fresh = []
         for base in bases:
             segment = Segment(
                 self.disk, self.directory, base, size=0, index_interval=index_interval, created_ms=old[0].created_ms
             )
             segment.adopt(
-                sizes[offset_name(base, LOG)], sizes.get(offset_name(base, TXN_INDEX), 0), self._open_segments
+                sizes[offset_name(base, LOG + CLEANED)],
+                sizes.get(offset_name(base, TXN_INDEX + CLEANED), 0),
+                self._open_segments,
             )
             fresh.append(segment)
         self.segments[first : first + len(old)] = fresh

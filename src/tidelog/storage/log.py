@@ -382,10 +382,13 @@ class Log(DurableLog):
     def swap_segments(self, old: Sequence[Segment], cleaned: Sequence[str]) -> list[Segment]:
         """Compaction's result takes the place of `old`, which is returned to be unlinked by `delete_segments`."""
         self._check_online()
+        self._names_changed()
         with storage_errors(str(self.partition)):
             # They may know a transaction whose marker is now gone, and would never see it end.
             self._snapshots.remove_below(old[-1].next_offset)
+        with self._all_or_offline("swapping segments"):
             gone = self._chain.swap(old, cleaned, self.config.index_interval_bytes)
+        with storage_errors(str(self.partition)):
             # Those of segments that were merged into others begin nowhere any more.
             self._snapshots.prune([segment.base_offset for segment in self.segments])
         return gone

@@ -35,6 +35,14 @@ def decide_swap(disk: Disk, directory: str, bases: Iterable[int], names: Iterabl
     disk.sync_dir(directory)
 
 
+def undo_swap(disk: Disk, directory: str, bases: Iterable[int]) -> None:
+    """A replacement that was not decided, or not for sure, while the old segments are all there."""
+    for base in bases:
+        for suffix in SEGMENT_FILES:
+            for state in (CLEANED, SWAP):
+                disk.remove(f"{directory}/{offset_name(base, suffix)}{state}")
+
+
 def set_aside(disk: Disk, directory: str, base: int) -> None:
     """Give a segment's files the `.deleted` name, from which there is no way back. The log goes first."""
     for suffix in SEGMENT_FILES:
