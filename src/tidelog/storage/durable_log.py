@@ -45,6 +45,7 @@ class DurableLog:
         self._chain = Chain(self.disk, self.directory, opened.segments, recovery.opened)
         self._snapshots: Snapshots = opened.snapshots
         self._unsynced_directories: list[str] = []
+        self._unsynced_files: list[str] = []
         self._epochs_written = b""  # since this log was opened
         self._dirty = False  # something was written since the last flush began
         self._cut = False  # it was made shorter, and that is not durable yet
@@ -144,6 +145,13 @@ class DurableLog:
         if self.directory not in self._unsynced_directories:
             self._unsynced_directories.append(self.directory)
 
+    def write_beside(self, name: str, content: bytes) -> None:
+        """A small file in the log's directory, durable with the next flush."""
+        path = f"{self.directory}/{name}"
+        self.disk.write_atomic(path, content, durable=False)
+        self._unsynced_files.append(path)
+        self._names_changed()
+
     @contextmanager
     def _all_or_offline(self, what: str) -> Iterator[None]:
         """For what a failing disk may interrupt: files and memory would tell different stories, until it is opened
@@ -177,6 +185,7 @@ class DurableLog:
             self.fail,
             file=self.active_segment.file,
             segments=dict(self._chain.unsynced),
+            files=tuple(self._unsynced_files),
             directories=tuple(self._unsynced_directories),
             epochs=epochs,
             unwritten=unwritten,
@@ -202,6 +211,7 @@ class DurableLog:
         self.flushed_offset = max(self.flushed_offset, flush.end_offset)
         for segment in flush.segments:
             self._chain.unsynced.pop(segment, None)
+        self._unsynced_files = [path for path in self._unsynced_files if path not in flush.files]
         self._unsynced_directories = [path for path in self._unsynced_directories if path not in flush.directories]
         if flush.epochs is not None and flush.epochs[1] == self.epochs.encode():
             self.epochs.dirty = False

@@ -19,6 +19,7 @@ class Flush:
         "end_offset",
         "epochs",
         "file",
+        "files",
         "generation",
         "segments",
     )
@@ -30,6 +31,7 @@ class Flush:
         *,
         file: File,
         segments: Mapping[Segment, File],
+        files: Sequence[str],
         directories: Sequence[str],
         epochs: tuple[str, bytes] | None,
         unwritten: OSError | None,
@@ -40,6 +42,7 @@ class Flush:
         self._fail = fail
         self.file = file
         self.segments = segments  # sealed since the last flush: their indexes are final and synced with them
+        self.files = files
         self.directories = directories
         self.epochs = epochs  # where they are written, and what
         self._unwritten = unwritten  # or why not
@@ -56,6 +59,8 @@ class Flush:
                 raise self._unwritten
             if self.epochs is not None:
                 self._sync_epochs(self.epochs[0])
+            for path in self.files:
+                self._sync_file(path)
             for segment, file in self.segments.items():
                 file.sync()
                 segment.sync_indexes()
@@ -71,6 +76,11 @@ class Flush:
     def _sync_epochs(self, path: str) -> None:
         """As they are by now. Written by the loop alone: what a thread took along may be older than what another flush
         has made durable meanwhile, and a recovery takes a batch of an epoch that it was not told of for damage."""
+        self._sync_file(path)
+        with suppress(FileNotFoundError):
+            self._disk.sync_dir(path.rpartition("/")[0])
+
+    def _sync_file(self, path: str) -> None:
         try:
             file = self._disk.open(path)
         except FileNotFoundError:
@@ -79,7 +89,6 @@ class Flush:
             file.sync()
         finally:
             file.close()
-        self._disk.sync_dir(path.rpartition("/")[0])
 
 
 class RestartPoint:

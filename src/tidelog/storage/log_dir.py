@@ -111,7 +111,8 @@ class LogDir:
         self._check_online()
         directory = self._directory_of(partition)
         log = Log.create(self.disk, directory, partition, config, now_ms=now_ms, open_segments=self._open_segments)
-        self._write_topic_id(directory, topic_id)
+        if topic_id != NO_TOPIC_ID:
+            log.write_beside(PARTITION_METADATA, encode_partition_metadata(topic_id))
         self.logs[partition] = log
         return log
 
@@ -119,6 +120,9 @@ class LogDir:
         self._check_online()
         directory = self._directory_of(partition)
         self._check_topic_id(directory, partition, topic_id)
+        if partition not in self._recovery_points:
+            # There was no checkpoint since it was created, and perhaps no flush: then its name is not durable yet.
+            self.disk.sync_dir(self.path)
         log = Log.open(
             self.disk,
             directory,
@@ -161,11 +165,6 @@ class LogDir:
             if stem == topic and number.isdigit() and self._read_topic_id(f"{self.path}/{name}") == topic_id:
                 self.delete_log(TopicPartition(topic, int(number)))()
 
-    def _write_topic_id(self, directory: str, topic_id: TopicId) -> None:
-        if topic_id != NO_TOPIC_ID:
-            path = f"{directory}/{PARTITION_METADATA}"
-            self.disk.write_atomic(path, encode_partition_metadata(topic_id), durable=False)
-
     def _read_topic_id(self, directory: str) -> TopicId | None:
         try:
             return decode_partition_metadata(self.disk.read_all(f"{directory}/{PARTITION_METADATA}"))
@@ -177,7 +176,7 @@ class LogDir:
             return
         found = self._read_topic_id(directory)
         if found is None:
-            self._write_topic_id(directory, topic_id)
+            self.disk.write_atomic(f"{directory}/{PARTITION_METADATA}", encode_partition_metadata(topic_id))
         elif found != topic_id:
             raise KafkaError(
                 f"{directory} holds topic id {encode_uuid(found)}, but {partition} has {encode_uuid(topic_id)}",

@@ -3,6 +3,7 @@
 import errno
 from itertools import count
 from pathlib import Path
+from random import Random
 from uuid import UUID
 
 import pytest
@@ -126,6 +127,28 @@ def test_a_topic_id_that_does_not_fit_is_refused(disk: SimDisk) -> None:
     directory.close(clean=True)
     with pytest.raises(KafkaError, match="topic id"):
         open_dir(disk).open_log(PLACE, OTHER, CONFIG, now_ms=NOW)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_whose_records_they_are_is_as_durable_as_they_are(disk: SimDisk, seed: int) -> None:
+    directory = open_dir(disk)
+    append(directory.create_log(PLACE, TOPIC, CONFIG, now_ms=NOW), b"of the old topic")
+    directory.logs[PLACE].flush()
+    disk.crash(Random(seed))
+    # Else a topic of that name, made while this broker was down, would begin with them.
+    with pytest.raises(KafkaError, match="holds topic id"):
+        open_dir(disk).open_log(PLACE, OTHER, CONFIG, now_ms=NOW)
+
+
+def test_a_log_that_was_killed_before_its_first_flush_has_a_durable_name_when_it_is_opened(disk: SimDisk) -> None:
+    directory = open_dir(disk)
+    directory.create_log(PLACE, TOPIC, CONFIG, now_ms=NOW)
+    again = open_dir(disk)
+    synced = []
+    disk.before = lambda operation, path: synced.append((operation, path))  # type: ignore[method-assign]
+    again.open_log(PLACE, TOPIC, CONFIG, now_ms=NOW)
+    # What is acknowledged next is in a directory whose own name a power loss could still take.
+    assert ("sync_dir", "/data") in synced
 
 
 def test_deletion_is_at_once_and_survives_a_crash(tmp_path: Path) -> None:
