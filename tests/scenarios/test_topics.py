@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tests.chaos.server import Server
 
+from tidelog.client.connection import Connection
 from tidelog.cluster.metadata_log import METADATA_PARTITION
 from tidelog.errors import ErrorCode
 from tidelog.ids import NO_TOPIC_ID, TopicId
@@ -19,6 +20,14 @@ from tidelog.wire.messages.admin import (
     DeleteTopicState,
     MetadataRequest,
     MetadataRequestTopic,
+)
+from tidelog.wire.messages.groups import FindCoordinatorRequest
+from tidelog.wire.messages.offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetFetchRequest,
+    OffsetFetchRequestTopic,
 )
 
 from . import kit
@@ -126,6 +135,51 @@ def test_a_recreated_topic_inherits_no_offsets_through_a_crash(tmp_path: Path, c
         server.start()
         with server.connect() as connection:
             assert kit.values(kit.read_all(connection, "again")) == [b"1", b"2", b"3"]
+
+
+def test_a_recreated_topic_inherits_no_committed_offsets_through_a_crash(tmp_path: Path) -> None:
+    """The topic's deletion is durable, and what was to delete the groups' offsets with it is not."""
+    with Server(tmp_path) as server:
+        with server.connect() as connection:
+            kit.create_topic(connection, "again")
+            kit.store(connection, "again", *[b"old"] * 9)
+            connection.call(FindCoordinatorRequest(key="readers"), 0)
+            assert commit(connection, 9) == ErrorCode.NONE
+        assert server.stop() == 0
+        logs = list(tmp_path.glob("__consumer_offsets-*"))
+        for path in logs:
+            shutil.copytree(path, tmp_path.parent / "kept" / path.name)
+        server.start()
+        with server.connect() as connection:
+            assert committed(connection) == 9
+            kit.delete_topic(connection, "again")
+        server.kill()
+        for path in logs:
+            shutil.rmtree(path)
+            shutil.copytree(tmp_path.parent / "kept" / path.name, path)
+        server.start()
+        with server.connect() as connection:
+            kit.create_topic(connection, "again")
+            kit.store(connection, "again", *[b"new"] * 20)
+            # Its readers would have begun in the middle, without a word.
+            assert committed(connection) == -1
+
+
+def commit(connection: Connection, offset: int) -> int:
+    partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata=None)
+    topic = OffsetCommitRequestTopic(name="again", partitions=(partition,))
+    answer = connection.call(OffsetCommitRequest(group_id="readers", member_id="", topics=(topic,)), 8)
+    code: int = answer.topics[0].partitions[0].error_code
+    return code
+
+
+def committed(connection: Connection) -> int:
+    topic = OffsetFetchRequestTopic(name="again", partition_indexes=(0,))
+    answer = connection.call(OffsetFetchRequest(group_id="readers", topics=(topic,)), 7)
+    while answer.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+        answer = connection.call(OffsetFetchRequest(group_id="readers", topics=(topic,)), 7)
+    offset: int = answer.topics[0].partitions[0].committed_offset
+    return offset
 
 
 def test_deleting_topics_that_are_being_written_to_harms_nobody(broker: Broker) -> None:

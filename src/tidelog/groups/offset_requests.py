@@ -4,7 +4,7 @@ Topics are known by name here. For versions that name them by id the broker fill
 what is answered; ids that come along are stored, as Kafka 4.1 does.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
@@ -45,6 +45,9 @@ from tidelog.wire.messages.transactions import (
 )
 
 DEFAULT_RETENTION: Final = -1
+
+TopicIdOf = Callable[[str], TopicId]
+"""The id of the topic that has this name now; NO_TOPIC_ID if there is none."""
 
 # Commit ---------------------------------------------------------------------------------------------------------------
 
@@ -113,7 +116,7 @@ def _too_large(partition: int) -> OffsetCommitResponsePartition:
 
 
 def commit_transactional(
-    request: TxnOffsetCommitRequest, settings: GroupSettings, now_ms: int
+    request: TxnOffsetCommitRequest, settings: GroupSettings, now_ms: int, topic_id_of: TopicIdOf
 ) -> Outcome[Any, GroupRecord]:
     """As above, but the offsets count only once the producer's transaction is committed."""
     records: list[GroupRecord] = []
@@ -125,7 +128,8 @@ def commit_transactional(
             if _metadata_is_too_long(partition.committed_metadata, settings):
                 code = ErrorCode.OFFSET_METADATA_TOO_LARGE
             else:
-                records.append(_record(request.group_id, topic.name, partition, now_ms, NO_EXPIRY, NO_TOPIC_ID))
+                topic_id = topic_id_of(topic.name)
+                records.append(_record(request.group_id, topic.name, partition, now_ms, NO_EXPIRY, topic_id))
             results.append(TxnOffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=code))
         topics.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=tuple(results)))
     producer = Producer(request.producer_id, request.producer_epoch)
@@ -162,7 +166,7 @@ def _record(
 GROUPS_SINCE: Final = 8
 
 
-def fetch_one(offsets: Offsets, request: OffsetFetchRequest) -> OffsetFetchResponse:
+def fetch_one(offsets: Offsets, request: OffsetFetchRequest, topic_id_of: TopicIdOf) -> OffsetFetchResponse:
     """Versions 1-7, which ask about one group. A group that nobody knows has committed nothing, which is no error."""
     group_id = request.group_id
     wanted: Iterable[tuple[str, Sequence[int]]] = _all_of(offsets, group_id).items()
@@ -170,8 +174,10 @@ def fetch_one(offsets: Offsets, request: OffsetFetchRequest) -> OffsetFetchRespo
         wanted = [(topic.name, topic.partition_indexes) for topic in request.topics]
     topics = []
     for name, numbers in wanted:
+        topic_id = topic_id_of(name)
         found = [
-            _look_up(offsets, group_id, TopicPartition(name, number), request.require_stable) for number in numbers
+            _look_up(offsets, group_id, TopicPartition(name, number), request.require_stable, topic_id)
+            for number in numbers
         ]
         partitions = tuple(
             OffsetFetchResponsePartition(
@@ -188,7 +194,11 @@ def fetch_one(offsets: Offsets, request: OffsetFetchRequest) -> OffsetFetchRespo
 
 
 def fetch_group(
-    offsets: Offsets, group: Group | None, request: OffsetFetchRequestGroup, require_stable: bool
+    offsets: Offsets,
+    group: Group | None,
+    request: OffsetFetchRequestGroup,
+    require_stable: bool,
+    topic_id_of: TopicIdOf,
 ) -> OffsetFetchResponseGroup:
     """Versions 8 and later ask about several groups, and members may say who they are."""
     group_id = request.group_id
@@ -202,9 +212,10 @@ def fetch_group(
     topics = []
     for name, topic_id, numbers in wanted:
         partitions = []
+        current_id = topic_id if topic_id != NO_TOPIC_ID else topic_id_of(name)
         for number in numbers:
             partition = TopicPartition(name, number)
-            committed, code = _look_up(offsets, group_id, partition, require_stable, topic_id)
+            committed, code = _look_up(offsets, group_id, partition, require_stable, current_id)
             partitions.append(
                 OffsetFetchResponsePartitions(
                     partition_index=number,
@@ -233,11 +244,12 @@ def _look_up(
     group_id: str,
     partition: TopicPartition,
     require_stable: bool,
-    topic_id: TopicId = NO_TOPIC_ID,
+    topic_id: TopicId,
 ) -> tuple[Committed, ErrorCode]:
     if require_stable and offsets.is_pending(group_id, partition):
         return _NONE, ErrorCode.UNSTABLE_OFFSET_COMMIT
     committed = offsets.of(group_id).get(partition)
+    # Also when it is asked by name: a crash in the middle of a deletion leaves what was committed for the old topic.
     if committed is None or not committed.is_of(topic_id):
         return _NONE, ErrorCode.NONE
     return committed, ErrorCode.NONE

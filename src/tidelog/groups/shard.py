@@ -65,8 +65,15 @@ NOT_FOUND_SINCE: Final = 9
 class GroupShard:
     """Implements `coordination.Shard`. `handle` decides; `replay`, `replay_marker` and `remember` change."""
 
-    def __init__(self, settings: GroupSettings, dice: Dice, consumer_groups: ConsumerGroups | None = None) -> None:
+    def __init__(
+        self,
+        settings: GroupSettings,
+        dice: Dice,
+        consumer_groups: ConsumerGroups | None = None,
+        topic_id_of: offset_requests.TopicIdOf = lambda name: NO_TOPIC_ID,
+    ) -> None:
         self.settings = settings
+        self._topic_id_of = topic_id_of
         self.offsets = Offsets()
         self.history = History()
         self._classic: dict[str, ClassicGroup] = {}
@@ -241,7 +248,7 @@ class GroupShard:
             code = ErrorCode.ILLEGAL_GENERATION  # this request has no other word for it
         if code:
             return Outcome(refuse(request, code, context.version))
-        return offset_requests.commit_transactional(request, self.settings, now_ms)
+        return offset_requests.commit_transactional(request, self.settings, now_ms, self._topic_id_of)
 
     def _slots(
         self, topics: Iterable[OffsetCommitRequestTopic | TopicOffsets | TxnOffsetCommitRequestTopic]
@@ -253,11 +260,13 @@ class GroupShard:
 
     def _fetch(self, request: OffsetFetchRequest, context: Context, now_ms: int) -> GroupOutcome:
         if context.version < offset_requests.GROUPS_SINCE:
-            return Outcome(offset_requests.fetch_one(self.offsets, request))
+            return Outcome(offset_requests.fetch_one(self.offsets, request, self._topic_id_of))
         return Outcome(
             OffsetFetchResponse(
                 groups=tuple(
-                    offset_requests.fetch_group(self.offsets, self.find(group.group_id), group, request.require_stable)
+                    offset_requests.fetch_group(
+                        self.offsets, self.find(group.group_id), group, request.require_stable, self._topic_id_of
+                    )
                     for group in request.groups
                 )
             )

@@ -169,6 +169,37 @@ def test_offsets_of_a_topic_made_again_under_the_same_name_are_not_its_own() -> 
     assert found == [9, -1]
 
 
+@pytest.mark.parametrize("version", range(1, 10))
+@pytest.mark.parametrize("transactional", [False, True])
+def test_a_topic_made_again_inherits_nothing_that_its_deletion_missed(version: int, transactional: bool) -> None:
+    """Because of a crash, or of a log that took no tombstones at that moment."""
+    ids = {"t": TopicId(UUID(int=1))}
+    sim = Sim(topic_id_of=ids.__getitem__)
+    if transactional:
+        sim.ask(txn_commit(9))
+        sim.shard.replay_marker(7, True)
+    else:
+        partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=9, committed_metadata=None)
+        topic = OffsetCommitRequestTopic(name="t", topic_id=ids["t"], partitions=(partition,))
+        sim.ask(OffsetCommitRequest(group_id=GROUP, member_id="", topics=(topic,)), 9)
+    assert offset_of_t(sim, version) == 9
+    ids["t"] = TopicId(UUID(int=2))
+    assert offset_of_t(sim, version) == -1
+
+
+def offset_of_t(sim: Sim, version: int) -> int:
+    if version < 8:
+        topics = (OffsetFetchRequestTopic(name="t", partition_indexes=(0,)),)
+        answer = sim.ask(OffsetFetchRequest(group_id=GROUP, topics=topics), version).topics[0]
+    else:
+        group = OffsetFetchRequestGroup(
+            group_id=GROUP, topics=(OffsetFetchRequestTopics(name="t", partition_indexes=(0,)),)
+        )
+        answer = sim.ask(OffsetFetchRequest(groups=(group,)), version).groups[0].topics[0]
+    offset: int = answer.partitions[0].committed_offset
+    return offset
+
+
 # Who may commit -------------------------------------------------------------------------------------------------------
 
 

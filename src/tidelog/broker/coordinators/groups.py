@@ -25,7 +25,7 @@ from tidelog.groups.group import BATCH_BYTES, GroupSettings
 from tidelog.groups.insight import GroupInsight, insight
 from tidelog.groups.lag_samples import LagSample, LagSamples
 from tidelog.groups.shard import GroupShard
-from tidelog.ids import TopicId, TopicPartition
+from tidelog.ids import NO_TOPIC_ID, TopicId, TopicPartition
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 MINUTE_MS: Final = 60_000
@@ -113,7 +113,12 @@ class GroupRoom:
         consumer_groups = ConsumerGroups(self._consumer_settings({}), settings, self._dice, topics)
         consumer_groups.settings_changed(self._settings_of_groups(self._metadata.image))
         self._consumer_groups[replica.partition.partition] = consumer_groups
-        return GroupShard(settings, self._dice, consumer_groups)
+        return GroupShard(settings, self._dice, consumer_groups, self._topic_id_of)
+
+    def _topic_id_of(self, name: str) -> TopicId:
+        """As of now: by the same image a commit is given the id of its topic."""
+        topic = self._metadata.image.topics.get(name)
+        return NO_TOPIC_ID if topic is None else TopicId(topic.topic_id)
 
     def _consumer_settings(self, overrides: Mapping[str, str]) -> ConsumerGroupSettings:
         config = self._config
