@@ -86,8 +86,9 @@ def part(replica: Replica, wish: Wish, diverging_epoch: int, diverging_end: int)
 
 
 def cut(replica: Replica, end: int) -> None:
+    """Also before its start, if that was moved meanwhile by a leader whose history is not this one's."""
     log = replica.log
-    log.truncate_to(max(end, log.start_offset))
+    log.truncate_to(end)
     replica.lower_watermark(log.end_offset)
 
 
@@ -98,7 +99,7 @@ def begin_anew(replica: Replica, wish: Wish, leader_start: int, leader_end: int,
     log = replica.log
     if leader_end < log.end_offset:
         cut(replica, leader_end)
-    if log.end_offset < leader_start:
+    if not leader_start <= log.end_offset <= leader_end:
         log.restart_at(leader_start, now_ms)
         replica.lower_watermark(leader_start)
         replica.raise_watermark(leader_start)

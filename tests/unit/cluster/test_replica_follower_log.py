@@ -149,6 +149,21 @@ def test_a_leader_that_begins_later_is_joined_where_it_begins() -> None:
     assert read_values(one.log) == read_values(leader.log)
 
 
+@pytest.mark.parametrize("deleted_inside", [False, True])
+def test_a_leader_that_ends_before_all_that_is_here_is_joined_where_it_begins(deleted_inside: bool) -> None:
+    """Elected although it was not in sync: it never had what was not deleted here meanwhile."""
+    leader = leading(1, 1, 1, epoch=3)
+    here = log_of(2, 2, 2, 2, base=0 if deleted_inside else 5)
+    here.advance_start_offset(4 if deleted_inside else 5)
+    one = following(here, 3)
+    catch_up(one, leader)
+    assert read_values(one.log) == read_values(leader.log)
+    assert (one.log.start_offset, one.log.end_offset) == (0, 3)
+    one.log.flush()
+    one.log.abandon("killed")
+    assert read_values(open_log(here.disk, DIRECTORY, recovery_point=0)) == read_values(leader.log)
+
+
 def test_a_leader_that_begins_inside_a_batch_is_joined_there() -> None:
     log = create_log(SimDisk(), DIRECTORY)
     log.append(batch(b"a", b"b", b"c"), leader_epoch=0, now_ms=NOW)
