@@ -63,17 +63,24 @@ class Fetched(NamedTuple):
 
 
 class _Ring:
-    """Three buffers in turn: one is received into, one waits to be taken, one is worked on."""
+    """Three buffers in turn: one is received into, one waits to be taken, one is worked on.
+
+    Only an answer that is passed on moves it. Were it moved by errors and empty answers too, what comes behind them would
+    be received into the buffer that is worked on.
+    """
 
     def __init__(self) -> None:
         self._buffers = [bytearray(0)] * 3
         self._turn = 0
 
     def allocate(self, size: int) -> memoryview:
-        self._turn = (self._turn + 1) % len(self._buffers)
         if len(self._buffers[self._turn]) < size:
             self._buffers[self._turn] = bytearray(size)
         return memoryview(self._buffers[self._turn])[:size]
+
+    def pass_on(self) -> None:
+        """What was received last is somebody's now."""
+        self._turn = (self._turn + 1) % len(self._buffers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,6 +225,7 @@ class PartitionFetcher:
             raise CorruptMessage(
                 f"{self._wanted.partition}: {len(records)} bytes at offset {self._offset} hold no whole batch of it"
             )
+        self._ring.pass_on()
         self._offset = fetched.batches[-1][0].last_offset + 1
         self._empty_answers = 0
         return fetched

@@ -104,6 +104,37 @@ def test_an_end_that_the_log_does_not_reach(cluster):
     assert told.value.code == ErrorCode.REQUEST_TIMED_OUT
 
 
+def test_an_answer_stays_as_it_was_until_the_next_is_taken_though_the_broker_had_nothing_for_a_while(cluster, filled):
+    """As a new leader has nothing to show until its followers have told it how far they are."""
+    admin = AdminClient({"bootstrap.servers": filled.bootstrap_servers})
+    admin.create_topics([NewTopic("late", 1, 1)])["late"].result(20)
+    producer = Producer({"bootstrap.servers": filled.bootstrap_servers})
+
+    def produce(content):
+        producer.produce("late", content * 1000, partition=0)
+        producer.flush(20)
+
+    produce(b"a")
+    produce(b"b")
+    wanted = FetchRange(
+        partition=TopicPartition("late", 0),
+        topic_id=cluster.topic("late").topic_id,
+        start=0,
+        end=4,
+        fetch_bytes=1000,  # a batch in each answer
+    )
+    answers = iter(PartitionFetcher(cluster, wanted, timeout_s=5))
+    seen = []
+    for first, more in ((b"a", b"c"), (b"b", b"d")):
+        answer = next(answers)
+        time.sleep(0.8)  # the next answer waits to be taken, and behind it the broker has said that there is no more
+        produce(more)
+        time.sleep(0.3)
+        seen.append((bytes(answer.records).count(first), bytes(answer.records).count(more)))
+    assert seen == [(1000, 0), (1000, 0)]
+    assert [bytes(answer.records).count(each) for answer, each in zip(answers, (b"c", b"d"), strict=True)] == [1000] * 2
+
+
 def test_a_start_behind_the_end_of_the_log(cluster):
     with pytest.raises(DataLost, match=r"partition 0: offsets 150 to 199 are gone"):
         list(fetch(cluster, 150, 200))
