@@ -252,6 +252,8 @@ class PartitionFetcher:
         )
         answer = connection.ask(request)
         raise_for(answer.error_code, f"fetch of {wanted.partition}")
+        if not answer.responses:  # Kafka's word for a quota that is used up: it takes the next request when it is not
+            return None
         part: PartitionData = answer.responses[0].partitions[0]
         if part.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             self._out_of_range(part)

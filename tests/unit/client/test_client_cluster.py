@@ -12,7 +12,7 @@ from tidelog.client.group_offsets import commit_offsets
 from tidelog.errors import ErrorCode, KafkaError, UnknownTopicOrPartition
 from tidelog.ids import TopicPartition
 from tidelog.testing import Broker
-from tidelog.wire.messages.data import FetchRequest
+from tidelog.wire.messages.data import FetchRequest, FetchResponse
 from tidelog.wire.schema import API
 
 
@@ -133,6 +133,29 @@ def test_an_answer_stays_as_it_was_until_the_next_is_taken_though_the_broker_had
         seen.append((bytes(answer.records).count(first), bytes(answer.records).count(more)))
     assert seen == [(1000, 0), (1000, 0)]
     assert [bytes(answer.records).count(each) for answer, each in zip(answers, (b"c", b"d"), strict=True)] == [1000] * 2
+
+
+class Scripted(Cluster):
+    """The first answers to requests of a kind are these; then the broker is asked."""
+
+    def __init__(self, bootstrap_servers, kind, answers):
+        super().__init__(bootstrap_servers, timeout_s=5)
+        self.kind, self.answers = kind, list(answers)
+
+    def connect(self, node_id):
+        connection = super().connect(node_id)
+        ask = connection.ask
+        connection.ask = lambda request: (
+            self.answers.pop(0) if self.answers and isinstance(request, self.kind) else ask(request)
+        )
+        return connection
+
+
+def test_a_broker_whose_quota_is_used_up_answers_without_partitions_and_is_asked_again(filled):
+    throttled = FetchResponse(throttle_time_ms=10, responses=())  # as Apache Kafka does, since KIP-219
+    with Scripted(filled.bootstrap_servers, FetchRequest, [throttled] * 3) as cluster:
+        answers = list(fetch(cluster, 0, 100))
+    assert answers[-1].batches[-1][0].last_offset == 99
 
 
 def test_a_start_behind_the_end_of_the_log(cluster):
