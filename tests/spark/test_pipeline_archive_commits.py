@@ -19,6 +19,7 @@ from tests.spark.sink_kit import be_task
 from tidelog.spark.bounds import InvalidOption
 from tidelog.spark.pipelines.archive_sink import Archived, ArchiveDataSource
 from tidelog.spark.pipelines.commits import AlreadyOwned, FileCommits, Superseded
+from tidelog.spark.pipelines.delta import DeltaCommits
 
 SCHEMA = StructType([StructField("id", LongType()), StructField("date", DateType())])
 DAYS = [datetime.date(2026, 1, 1), datetime.date(2026, 1, 2), None]
@@ -101,6 +102,30 @@ def test_an_aborted_batch_leaves_nothing(tmp_path: Path, kind: str) -> None:
     run.batch(1, [2])
     assert ids(run) == [0, 2]
     assert sum(path.is_file() for path in run.root.rglob("*.parquet")) == 2
+
+
+@kinds
+def test_what_is_decided_is_not_undone_by_the_abort_that_spark_calls_when_a_commit_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """The process that commits may be killed, or the disk fill up, behind the decision; the driver lives on."""
+    run = Run(tmp_path, kind)
+    run.batch(0, [0])
+    messages = [run.task(1, 0, [1, 2]), run.task(1, 1, [3])]
+    decision = (DeltaCommits, "add") if kind == "delta" else (FileCommits, "decide")
+    decide = getattr(*decision)
+
+    def dying(*arguments: Any) -> None:
+        decide(*arguments)
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(*decision, dying)
+        with pytest.raises(Killed):
+            run.writer().commit(messages, 1)
+    run.writer().abort(messages, 1)
+    run.again().batch(1, [1], [2], [3])
+    assert ids(run) == [0, 1, 2, 3]
 
 
 def test_a_failing_task_takes_its_files_away(tmp_path: Path) -> None:

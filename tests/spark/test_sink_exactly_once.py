@@ -67,6 +67,16 @@ def test_killed_after_the_decision_the_next_run_commits_what_was_written_and_ski
     sees(run, "a", "b")
 
 
+def test_what_is_decided_is_not_undone_by_the_abort_that_spark_calls_when_a_commit_fails(run: Run) -> None:
+    """The process that commits may be killed, or lose the coordinator, behind the decision; the driver lives on."""
+    run.batch(0, ["x"])
+    messages = [run.task(1, 0, ["a"]), run.task(1, 1, ["b"])]
+    decide_only(run, 1, messages)
+    run.abort(1, messages)
+    assert run.again().batch(1, ["a", "b"])[0].skipped
+    sees(run, "a", "b", "x")
+
+
 def test_killed_amid_the_commits_the_next_run_goes_on_with_them(run: Run) -> None:
     messages = [run.task(0, number, [number]) for number in range(4)]
     decide_only(run, 0, messages)

@@ -65,8 +65,8 @@ class Fetched(NamedTuple):
 class _Ring:
     """Three buffers in turn: one is received into, one waits to be taken, one is worked on.
 
-    Only an answer that is passed on moves it. Were it moved by errors and empty answers too, what comes behind them would
-    be received into the buffer that is worked on.
+    Only an answer that is passed on moves it. If errors and empty answers did too, what comes behind them would be
+    received into the buffer that is worked on.
     """
 
     def __init__(self) -> None:

@@ -5,7 +5,7 @@ told in `commits` and `delta`.
 """
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -113,10 +113,22 @@ class ArchiveWriter(DataSourceStreamArrowWriter):
             commits.finish(batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        for each in messages:
-            if isinstance(each, Archived):
-                for file in each.files:
-                    (self._root / file.staged).unlink(missing_ok=True)
+        """Spark also calls this when `commit` failed, or its process died: that may have been behind the decision."""
+        archived = [each for each in messages if isinstance(each, Archived) and each.files]
+        if archived:
+            counts = self._counting(archived[0].query_id, archived[0].run_id, batchId)
+            for file in (file for each in archived for file in each.files if not counts(file)):
+                (self._root / file.staged).unlink(missing_ok=True)
+
+    def _counting(self, query_id: str, run_id: str, batch: int) -> Callable[[DataFile], bool]:
+        """Tells the files that count already."""
+        if self._kind == "delta":
+            from tidelog.spark.pipelines.delta import DeltaCommits
+
+            names = DeltaCommits(self._root, query_id).names()
+            return lambda file: Path(file.final).name in names
+        decided = FileCommits(self._root, query_id).decided(run_id, batch)
+        return lambda _: decided
 
     def _add_to_table(self, query_id: str, batch: int, archived: Sequence[Archived], files: list[DataFile]) -> None:
         from tidelog.spark.pipelines.delta import DeltaCommits

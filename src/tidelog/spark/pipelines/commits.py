@@ -86,6 +86,10 @@ class FileCommits:
             if isinstance(found, FileNotFoundError) or self._read(batch)["run"] != run_id:
                 raise Superseded(f"batch {batch} was decided by another run of the query; this one stops") from None
 
+    def decided(self, run_id: str, batch: int) -> bool:
+        """Whether it is this run's files that count for the batch: they must then stay until they are renamed."""
+        return self._manifest(batch).exists() and bool(self._read(batch)["run"] == run_id)
+
     def finish(self, batch: int) -> None:
         """Renames the files of a decided batch; those that are renamed already stay so."""
         manifest = self._read(batch)

@@ -44,6 +44,11 @@ class DeltaCommits:
                 time.sleep(0.05 * (attempt + 1))
         return False
 
+    def names(self) -> set[str]:
+        """Of the files that are in the table."""
+        table = self._table()
+        return {Path(uri).name for uri in table.file_uris()} if table is not None else set()
+
     def _commit(self, table: DeltaTable | None, actions: list[Any], schema: Schema, once: CommitProperties) -> None:
         if table is None:
             create_table_with_add_actions(

@@ -98,6 +98,12 @@ class Ledger:
         """The batch counts from here on, whatever happens. Raises Fenced if another run has taken over."""
         self._write(run, batch, run.prefix, prepared)
 
+    def decided(self, batch: int) -> bool:
+        """Whether the batch counts: what was written for it must then not be aborted. A decision that is under way is
+        waited for."""
+        state = self._read()
+        return state is not None and state.batch >= batch
+
     def finish(self, prefix: str, batch: int, prepared: Sequence[Prepared]) -> None:
         """Commits the transactions of a decided batch; those that are committed already stay so."""
         lost = []

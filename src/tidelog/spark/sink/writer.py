@@ -130,6 +130,9 @@ class TidelogStreamWriter(DataSourceStreamArrowWriter):
             open_cluster(self._options) as cluster,
             open_transactions(self._options, cluster) as transactions,
         ):
+            # Spark also calls this when `commit` failed, or its process died: that may have been behind the decision.
+            if Ledger(transactions, written[0].query_id).decided(batchId):
+                return
             for each in written:
                 if each.run is not None and each.prepared is not None:
                     with suppress(Fenced):
