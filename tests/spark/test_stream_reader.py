@@ -193,6 +193,57 @@ def test_a_topic_that_was_created_anew(topics: Topics):
     assert values_of(careless.batch()) == [str(i) for i in range(100, 110)]
 
 
+def create_anew(topics: Topics, topic: str) -> None:
+    topics.delete(topic)
+    time.sleep(0.3)
+    topics.make(name=topic)
+    wait_for_metadata()
+
+
+def test_an_empty_topic_that_was_created_anew_is_read_from_its_beginning_when_others_have_moved_on(topics: Topics):
+    topic, other = topics.make(), topics.make()
+    topics.fill(topic, range(5))
+    options = topics.options(f"{topic},{other}", startingOffsets="earliest", failOnDataLoss="false")
+    query = Query(options)
+    query.batch()
+    create_anew(topics, topic)
+    topics.fill(other, ["other"])
+    assert values_of(query.batch()) == ["other"]
+    topics.fill(topic, range(100, 108))
+    time.sleep(watching.ENDS_S)
+    assert values_of(query.batch()) == [str(i) for i in range(100, 108)]
+
+
+def test_a_batch_of_a_topic_that_was_created_anew_before_it_was_replayed_is_passed_over_if_loss_is_accepted(
+    topics: Topics, caplog
+):
+    topic = topics.make()
+    topics.fill(topic, range(5))
+    options = topics.options(topic, startingOffsets="earliest", failOnDataLoss="false")
+    query = Query(options)
+    start, end = query.position, query.plan()  # in the checkpoint, and then the driver is killed
+    create_anew(topics, topic)
+    topics.fill(topic, range(100, 108))
+    again = Query(options, start=start)
+    with caplog.at_level(logging.WARNING, "tidelog.spark"):
+        tasks = again.reader.partitions(start, end)
+    assert [row for task in tasks for row in again.reader.read(task)] == []
+    assert f"topic {topic} was deleted and created anew" in caplog.text
+    again.position = end
+    assert values_of(again.batch()) == [str(i) for i in range(100, 108)]
+
+
+def test_a_query_that_accepts_loss_starts_again_without_a_topic_that_was_deleted(topics: Topics):
+    topic, other = topics.make(), topics.make()
+    topics.fill(topic, range(5))
+    options = topics.options(f"{topic},{other}", startingOffsets="earliest", failOnDataLoss="false")
+    query = Query(options)
+    query.batch()
+    topics.delete(topic)
+    topics.fill(other, ["other"])
+    assert values_of(Query(options, start=query.position).batch()) == ["other"]
+
+
 @pytest.mark.parametrize("by", ["subscribe", "subscribePattern", "assign"])
 def test_a_topic_that_was_deleted(topics: Topics, by: str):
     topic, other = topics.make(), topics.make()

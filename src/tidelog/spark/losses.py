@@ -41,21 +41,12 @@ class LossCheck:
         """Where reading goes on: the places of `start`, without what is gone, from the beginning where a topic is
         another one now or a partition is new."""
         existing = self._existing(start)
-        ids = self._watch.topic_ids()
         places = dict(start.places)
         for at, place in start.places.items():
             if at not in existing:
                 self._changed(f"topic {at.topic}, partition {at.partition} does not exist any more", place)
                 del places[at]
-        for topic, known in start.topic_ids.items():
-            now = ids.get(topic)
-            if now is None or NO_TOPIC_ID in (known, now) or known == now:
-                continue
-            for at in [at for at in places if at.topic == topic]:
-                text = (
-                    f"topic {topic} was deleted and created anew (id {known} then, {now} now), partition {at.partition}"
-                )
-                self._changed(text, places.pop(at))
+        self._drop_of_others(places, start)
         new = sorted(existing - places.keys())
         for at, first in self._watch.starts(dict.fromkeys(new)).items():
             if first > 0 and at not in start.places:
@@ -63,6 +54,25 @@ class LossCheck:
                 on_loss(self._options, DataLost(at, 0, first, why))
             places[at] = Position(first)
         return places
+
+    def readable(self, start: Positions, end: Positions) -> dict[TopicPartition, Position]:
+        """Where a batch from `start` to `end` begins in each partition. A batch that is planned again after a crash may
+        end in a topic that is another one by now: what has its name then is none of this batch."""
+        places = {at: place for at, place in self.continued(start).items() if at in end.places}
+        self._drop_of_others(places, end)
+        return self.expired(places, end.places)
+
+    def _drop_of_others(self, places: dict[TopicPartition, Position], known: Positions) -> None:
+        """Takes away the places in topics that are not those of `known` any more, though they have their names."""
+        ids = self._watch.topic_ids()
+        for at in list(places):
+            then, now = known.topic_ids.get(at.topic, NO_TOPIC_ID), ids.get(at.topic, NO_TOPIC_ID)
+            if then != now and NO_TOPIC_ID not in (then, now):
+                text = (
+                    f"topic {at.topic} was deleted and created anew (id {then} then, {now} now), "
+                    f"partition {at.partition}"
+                )
+                self._changed(text, places.pop(at))
 
     def _existing(self, start: Positions) -> set[TopicPartition]:
         """Asked again for a moment when something is missing: a broker that has just started may not know all yet."""

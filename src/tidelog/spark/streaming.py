@@ -71,13 +71,13 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         before = Positions.from_json(start)
         places = self._losses.continued(before)
         if not self._checked_epochs:
-            self._losses.truncated(before.places)
+            self._losses.truncated(places)
             self._checked_epochs = True
         ends = self._ends(places)
         most = None if isinstance(limit, ReadAllAvailable) else self._options.max_offsets_per_trigger
         starts = {at: place.offset for at, place in places.items()}
         waiting = sum(ends[at].offset - starts[at] for at in ends)
-        if not waiting and places.keys() == before.places.keys():
+        if not waiting and places == before.places:
             return start
         if self._should_wait(waiting, limit):
             return start
@@ -85,7 +85,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         admitted = admit(starts, {at: place.offset for at, place in ends.items()}, most)
         # Where nothing moves the old epoch stays too: Spark compares positions as text to see whether there is work.
         after = {
-            at: Position(offset, ends[at].epoch) if offset > starts[at] else before.places.get(at, places[at])
+            at: Position(offset, ends[at].epoch) if offset > starts[at] else places[at]
             for at, offset in admitted.items()
         }
         return self._positions(after).to_json()
@@ -123,8 +123,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
         before, after = Positions.from_json(start), Positions.from_json(end)
-        places = {at: place for at, place in self._losses.continued(before).items() if at in after.places}
-        places = self._losses.expired(places, after.places)
+        places = self._losses.readable(before, after)
         ranges = [
             Slice(at.topic, at.partition, place.offset, after.places[at].offset, after.topic_ids[at.topic])
             for at, place in sorted(places.items())
