@@ -10,7 +10,7 @@ from tests.spark.sink_kit import Run, batch_sink, be_task, committed, frame
 
 from tidelog.client.cluster import Cluster
 from tidelog.errors import KafkaError
-from tidelog.spark.sink.ledger import BatchLost, Ledger, identity
+from tidelog.spark.sink.ledger import BatchLost, EndedEarly, Ledger, identity
 from tidelog.spark.sink.transactions import Fenced, Identity, Transactions
 
 
@@ -242,6 +242,23 @@ def test_a_decided_batch_that_timed_out_is_named_and_not_passed_over(topics: Top
     transactions.close()
     with pytest.raises(BatchLost, match=r"batch 0 was decided, but 2 of its 2 transactions, with 2 rows, were ended"):
         run.again().batch(0, ["a", "b"])
+
+
+def test_a_batch_of_which_a_transaction_has_timed_out_is_not_decided_and_can_be_written_again(topics: Topics) -> None:
+    """The first tasks of a batch wait for its last: that may take longer than the broker keeps a transaction open."""
+    run = Run(topics.bootstrap, topics.make(1), **{"kafka.transaction.timeout.ms": 500})
+    first = run.task(0, 0, ["a"])
+    ledger, transactions = run.ledger()
+    eventually(lambda: transactions.open_names(f"{ledger.name}-") == [])
+    transactions.close()
+    messages = [first, run.task(0, 1, ["b"])]
+    with pytest.raises(EndedEarly, match=r"batch 0 .*\(tasks 0\b.* longer than kafka.transaction.timeout.ms"):
+        run.commit(0, messages)
+    run.abort(0, messages)
+    again = run.again()
+    again._options["kafka.transaction.timeout.ms"] = "60000"
+    again.batch(0, ["a", "b"])
+    sees(run, "a", "b")
 
 
 def test_a_frame_written_exactly_once_appears_at_once_or_not_at_all(topics: Topics) -> None:

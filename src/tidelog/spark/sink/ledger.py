@@ -68,6 +68,12 @@ class BatchLost(KafkaError):
     code = ErrorCode.INVALID_TXN_STATE
 
 
+class EndedEarly(Fenced):
+    """A transaction has ended before the batch was decided: nothing of the batch is visible, and it is not decided."""
+
+    code = ErrorCode.INVALID_TXN_STATE
+
+
 class Ledger:
     """Of one query. `name` is its sink group, the id under which it decides, and how its transactions begin."""
 
@@ -93,6 +99,18 @@ class Ledger:
                         raise
                     return state
             time.sleep(_POLL_S)
+
+    def check_open(self, run: Run, batch: int, prepared: Sequence[Prepared]) -> None:
+        """To be asked before `decide`. The first tasks' transactions wait for the last task: in a long batch the broker
+        may have lost patience with them, and to decide would then lose their rows."""
+        ended = [each.task for each in prepared if not self._transactions.is_open(identity(run.prefix, each))]
+        if ended:
+            raise EndedEarly(
+                f"batch {batch} is not committed: {len(ended)} of its {len(prepared)} transactions have ended before "
+                f"all tasks had written (tasks {', '.join(ended)}), and nothing of it is visible. Another run of the "
+                "query has taken over, or the batch took longer than kafka.transaction.timeout.ms: raise that, or "
+                "lower maxOffsetsPerTrigger"
+            )
 
     def decide(self, run: Run, batch: int, prepared: Sequence[Prepared]) -> None:
         """The batch counts from here on, whatever happens. Raises Fenced if another run has taken over."""

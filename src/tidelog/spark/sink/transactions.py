@@ -22,6 +22,7 @@ from tidelog.wire.messages.transactions import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
+    DescribeTransactionsRequest,
     EndTxnRequest,
     ListTransactionsRequest,
     TxnOffsetCommitRequest,
@@ -42,6 +43,7 @@ _NEWEST: Final[dict[type[Message], int]] = {
     TxnOffsetCommitRequest: 4,
     FindCoordinatorRequest: 3,
     OffsetFetchRequest: 7,
+    DescribeTransactionsRequest: 0,
 }
 _PASSING: Final = RETRIABLE | {ErrorCode.UNSTABLE_OFFSET_COMMIT, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 _FENCED: Final = frozenset(
@@ -168,6 +170,24 @@ class Transactions:
                 if row.committed_offset >= 0:
                     return row.committed_offset, row.metadata or ""
         return None
+
+    def is_open(self, who: Identity) -> bool:
+        """Whether the transaction can still be ended by its owner. Taken for true where the broker cannot tell."""
+        request = DescribeTransactionsRequest(transactional_ids=(who.name,))
+        try:
+            answer = self._ask(
+                TRANSACTION, who.name, request, lambda reply: [row.error_code for row in reply.transaction_states]
+            )
+        except UnsupportedVersion:
+            return True
+        except KafkaError as error:
+            if error.code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+                return False
+            raise
+        return all(
+            row.transaction_state == "Ongoing" and (row.producer_id, row.producer_epoch) == who[1:]
+            for row in answer.transaction_states
+        )
 
     def open_names(self, prefix: str) -> list[str]:
         """Transactional ids that begin so and have a transaction open, wherever they are coordinated."""

@@ -117,6 +117,7 @@ class TidelogStreamWriter(DataSourceStreamArrowWriter):
             open_transactions(self._options, cluster) as transactions,
         ):
             ledger = Ledger(transactions, written[0].query_id)
+            ledger.check_open(run, batchId, prepared)
             ledger.decide(run, batchId, prepared)
             ledger.finish(run.prefix, batchId, prepared)
             # Left by attempts that were killed, or lost a race: nobody will end them, and readers wait for them.
