@@ -21,7 +21,7 @@ from tidelog.spark.bounds import (
     parse_timestamp,
     parse_timestamps,
 )
-from tidelog.spark.refusals import refuse_kafka, refuse_unknown
+from tidelog.spark.refusals import refuse_kafka, refuse_unknown, refuse_unknown_kafka
 
 SUBSCRIPTIONS: Final = ("subscribe", "subscribePattern", "assign")
 _ENDING: Final = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
@@ -44,6 +44,22 @@ REFUSED: Final = {
     "enable.auto.commit": "Spark's checkpoint holds the position; kafka.group.id publishes it",
     "interceptor.classes": "there is no Java consumer that could run them",
 }
+_KAFKA_USED: Final = (
+    "bootstrap.servers", "isolation.level", "group.id", "client.id", "default.api.timeout.ms", "security.protocol",
+)  # fmt: skip
+_KAFKA_WITHOUT_EFFECT: Final = (
+    # Of Java's consumer, which is not there to be tuned. Any other name is a mistake, and one that may matter.
+    "allow.auto.create.topics", "auto.commit.interval.ms", "auto.include.jmx.reporter", "check.crcs",
+    "client.dns.lookup", "client.rack", "config.providers", "connections.max.idle.ms", "enable.metrics.push",
+    "exclude.internal.topics", "fetch.max.bytes", "fetch.max.wait.ms", "fetch.min.bytes", "group.instance.id",
+    "group.protocol", "group.remote.assignor", "heartbeat.interval.ms", "max.partition.fetch.bytes",
+    "max.poll.interval.ms", "max.poll.records", "metadata.max.age.ms", "metadata.recovery.rebootstrap.trigger.ms",
+    "metadata.recovery.strategy", "metric.reporters", "metrics.num.samples", "metrics.recording.level",
+    "metrics.sample.window.ms", "partition.assignment.strategy", "receive.buffer.bytes", "reconnect.backoff.max.ms",
+    "reconnect.backoff.ms", "request.timeout.ms", "retry.backoff.max.ms", "retry.backoff.ms", "security.providers",
+    "send.buffer.bytes", "session.timeout.ms", "socket.connection.setup.timeout.max.ms",
+    "socket.connection.setup.timeout.ms",
+)  # fmt: skip
 _MS_PER: Final = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION: Final = re.compile(r"\s*(\d+)\s*(ms|s|m|min|h|d)?\s*")
 
@@ -242,3 +258,4 @@ def _refuse_kafka(kafka: Mapping[str, str]) -> None:
     for name in kafka:
         if name.startswith(("sasl.", "ssl.")):
             raise InvalidOption(f"kafka.{name} is not supported: this source connects by PLAINTEXT only")
+    refuse_unknown_kafka(kafka, (*_KAFKA_USED, *_KAFKA_WITHOUT_EFFECT), "source")

@@ -16,9 +16,19 @@ def refuse_unknown(
             continue
         if key == "bootstrap.servers":
             raise InvalidOption("bootstrap.servers is not an option; write kafka.bootstrap.servers")
-        close = difflib.get_close_matches(key, by_name, 1)
-        hint = f"; did you mean {by_name[close[0]]}?" if close else ""
-        raise InvalidOption(f"{key} is not an option of the tidelog {where}{hint}")
+        raise InvalidOption(f"{key} is not an option of the tidelog {where}{_hint(key, by_name)}")
+
+
+def refuse_unknown_kafka(kafka: Mapping[str, str], known: Iterable[str], where: str) -> None:
+    names = {f"kafka.{name}": f"kafka.{name}" for name in known}
+    for name in (f"kafka.{each}" for each in kafka):
+        if name not in names:
+            raise InvalidOption(f"{name} is not a setting of the tidelog {where}{_hint(name, names)}")
+
+
+def _hint(name: str, known: Mapping[str, str]) -> str:
+    close = difflib.get_close_matches(name, known, 1)
+    return f"; did you mean {known[close[0]]}?" if close else ""
 
 
 def refuse_kafka(kafka: Mapping[str, str], refused: Mapping[str, str], where: str) -> None:

@@ -31,6 +31,10 @@ def test_names_do_not_distinguish_case():
     assert options.include_headers
 
 
+def test_settings_of_javas_consumer_that_have_no_effect_are_taken():
+    assert parse(**{"kafka.max.poll.records": "500", "kafka.fetch.max.bytes": "1", "kafka.client.rack": "a"})
+
+
 def test_what_to_read():
     assert parse(subscribe="b, a,a").topics == ("a", "b")
     assert parse(without=("subscribe",), subscribePattern="or.*").pattern == "or.*"
@@ -85,6 +89,8 @@ def test_isolation_level_by_either_name():
         ({"kafka.enable.auto.commit": "true"}, "kafka.group.id publishes it"),
         ({"kafka.security.protocol": "SASL_SSL"}, "PLAINTEXT only"),
         ({"kafka.sasl.jaas.config": "x"}, "PLAINTEXT only"),
+        ({"kafka.isolation.levle": "read_committed"}, "did you mean kafka.isolation.level"),
+        ({"kafka.bootstrap.server": "x:1"}, "did you mean kafka.bootstrap.servers"),
         ({"kafka.isolation.level": "serializable"}, "read_uncommitted or read_committed"),
         ({"value.format": "xml"}, "may be raw or string or json or avro"),
     ],
