@@ -1,6 +1,7 @@
 """Pipelines through a real Spark, as the commands build them."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +122,22 @@ def test_a_view_has_the_latest_value_of_every_key_and_forgets_deleted_ones(
     topics.fill(topic, ["x"], 1)
     with pytest.raises(StreamingQueryException, match=f"{topic}-1 has a record without a key at offset 2"):
         run(view(spark, wanted), once=True)
+
+
+def test_a_view_whose_checkpoint_was_lost_takes_no_batch_for_one_that_it_has(
+    spark: Any, topics: Topics, tmp_path: Path
+) -> None:
+    """Batches are counted anew with every checkpoint: their numbers say nothing about those of the one before."""
+    topic, to = topics.make(1), tmp_path / "view"
+    wanted = View(topic=topic, to=to, bootstrap_servers=topics.bootstrap)
+    topics.fill(topic, ["1"], 0, key=b"a")
+    run(view(spark, wanted), once=True)
+    shutil.rmtree(wanted.checkpoint)
+    topics.fill(topic, ["2"], 0, key=b"a")
+    topics.fill(topic, ["1"], 0, key=b"b")
+    run(view(spark, wanted), once=True)
+    table = DeltaTable(str(to)).to_pyarrow_table()
+    assert dict(zip(table["key"].to_pylist(), table["value"].to_pylist(), strict=True)) == {"a": "2", "b": "1"}
 
 
 def test_a_replay_keeps_records_as_they_were_and_says_where_they_come_from(

@@ -5,7 +5,6 @@ Python sink has no update mode, so that one goes batch by batch: a batch that is
 rows again, under the same keys.
 """
 
-import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -69,8 +68,7 @@ def aggregate(spark: SparkSession, wanted: Aggregate, show: Show | None = None) 
     said = wanted.told(
         by=list(wanted.by), window=wanted.window, slide=wanted.slide, measures=list(wanted.measures), mode=wanted.mode
     )
-    known = settled(spark, wanted, said, schema=wanted.schema, keep={"app": f"tidelog-aggregate-{uuid.uuid4()}"})
-    schema = known.schema or StructType()
+    schema = settled(spark, wanted, said, schema=wanted.schema) or StructType()
 
     def open_rows(rows: DataFrame) -> DataFrame:
         return opened(rows, schema, event_time=wanted.event_time)
@@ -78,7 +76,7 @@ def aggregate(spark: SparkSession, wanted: Aggregate, show: Show | None = None) 
     frame = useful(open_rows(read(spark, wanted, wanted.topic)))
     results = windows(marked(frame, wanted), schema, wanted, parse_measures(wanted.measures))
     rejected = beside(spark, wanted, {wanted.topic: open_rows})
-    return Queries(_writer(results, wanted, known.kept["app"], show), rejected)
+    return Queries(_writer(results, wanted, show), rejected)
 
 
 def windows(frame: DataFrame, schema: StructType, wanted: Aggregate, measures: tuple[Measure, ...]) -> DataFrame:
@@ -92,7 +90,7 @@ def windows(frame: DataFrame, schema: StructType, wanted: Aggregate, measures: t
     return found.select(*times, *(name for name in found.columns if name != "_window"))
 
 
-def _writer(results: DataFrame, wanted: Aggregate, app: str, show: Show | None) -> DataStreamWriter:
+def _writer(results: DataFrame, wanted: Aggregate, show: Show | None) -> DataStreamWriter:
     name = f"aggregate {wanted.topic}"
     if wanted.to.kind == CONSOLE:
         if show is None:
@@ -100,7 +98,7 @@ def _writer(results: DataFrame, wanted: Aggregate, app: str, show: Show | None) 
         return _batches(results, wanted, name, lambda batch, _: show([row.asDict() for row in batch.collect()]))
     if wanted.to.kind == LAKE:
         if wanted.mode == UPDATE:
-            return _batches(results, wanted, name, _merger(wanted, app))
+            return _batches(results, wanted, name, _merger(wanted))
         return write(results.withColumn(DAY, F.to_date(START)), wanted, name)
     records = results.select(group(wanted).alias("key"), F.to_json(F.struct("*"), _JSON).alias("value"))
     if wanted.mode == UPDATE:
@@ -129,13 +127,13 @@ def _teller(wanted: Aggregate) -> Callable[[DataFrame, int], None]:
     return tell
 
 
-def _merger(wanted: Aggregate, app: str) -> Callable[[DataFrame, int], None]:
-    from tidelog.spark.pipelines.view import DELETED, merge_once
+def _merger(wanted: Aggregate) -> Callable[[DataFrame, int], None]:
+    from tidelog.spark.pipelines.view import DELETED, merge_once, name_of
 
     to = str(wanted.to.path.absolute())
 
     def merge(batch: DataFrame, number: int) -> None:
         changes = batch.withColumns({GROUP: group(wanted), DELETED: F.lit(False)})
-        merge_once(to, app, number, GROUP, changes.toArrow)
+        merge_once(to, name_of(batch), number, GROUP, changes.toArrow)
 
     return merge

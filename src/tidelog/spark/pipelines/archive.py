@@ -99,4 +99,4 @@ def _settle(spark: SparkSession, wanted: Archive) -> Values:
     }
     infer = (lambda: infer_schema(spark, sample_options(wanted, wanted.topic))) if wanted.value == "json" else None
     path = wanted.to / STATE / "archive.json"
-    return Values(wanted.value, settle(path, str(wanted.to), said, schema=wanted.schema, infer=infer).schema)
+    return Values(wanted.value, settle(path, str(wanted.to), said, schema=wanted.schema, infer=infer))

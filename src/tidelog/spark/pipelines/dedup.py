@@ -35,7 +35,7 @@ class Dedup(Work):
 def dedup(spark: SparkSession, wanted: Dedup) -> Queries:
     wanted.check()
     said = wanted.told(on=list(wanted.on))
-    schema = settled(spark, wanted, said, schema=wanted.schema, typed=wanted.typed).schema
+    schema = settled(spark, wanted, said, schema=wanted.schema, typed=wanted.typed)
     needed = tuple(dict.fromkeys(wanted.on))
 
     def open_rows(rows: DataFrame) -> DataFrame:

@@ -96,7 +96,7 @@ def _side(
 ) -> _Side:
     said = wanted.told(right=wanted.right, on=on, how=wanted.how, within=wanted.within)
     known = settled(spark, wanted, said | {"event_time": event_time}, topic=topic, schema=schema, file=f"{name}.json")
-    return _Side(name, topic, on, event_time, known.schema or StructType())
+    return _Side(name, topic, on, event_time, known or StructType())
 
 
 def _paired(spark: SparkSession, left: _Side, right: _Side, wanted: Join) -> DataFrame:

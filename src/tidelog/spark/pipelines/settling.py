@@ -5,7 +5,6 @@ Rows with other columns, days by another clock or a state of other fields do not
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +14,6 @@ from tidelog.spark.bounds import InvalidOption
 from tidelog.spark.pipelines.values import schema_from
 
 
-@dataclass(frozen=True, slots=True)
-class Settled:
-    schema: StructType | None
-    kept: Mapping[str, Any]
-    """What was given as `keep` by the first run."""
-
-
 def settle(
     path: Path,
     where: str,
@@ -29,8 +21,7 @@ def settle(
     *,
     schema: str | None = None,
     infer: Callable[[], StructType] | None = None,
-    keep: Mapping[str, Any] | None = None,
-) -> Settled:
+) -> StructType | None:
     """The schema given, or known from the first run, or inferred now; without `infer` values have none."""
     given = schema_from(schema) if schema is not None else None
     if path.exists():
@@ -44,15 +35,15 @@ def settle(
         first = StructType.fromJson(known["schema"]) if known["schema"] is not None else None
         if given is not None and given != first:
             raise InvalidOption(f"{where} was begun with another schema; use another directory for this one")
-        return Settled(first, {name: known[name] for name in keep or ()})
+        return first
     if given is None and infer is not None:
         given = infer()
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_suffix(".draft")
-    content = {**said, **(keep or {}), "schema": None if given is None else given.jsonValue()}
+    content = {**said, "schema": None if given is None else given.jsonValue()}
     draft.write_text(json.dumps(content))
     draft.rename(path)
-    return Settled(given, keep or {})
+    return given
 
 
 def _text(value: Any) -> str:

@@ -1,11 +1,10 @@
 """`view`: the latest value of every key of a topic, as a Delta table that is kept up to date; a null value deletes.
 
 Every batch is reduced by Spark to the last record of each key and merged into the table in one commit, which carries
-the batch's number as an application transaction: a batch that is planned again finds itself in the table and is left
-alone.
+the query's id and the batch's number as an application transaction: a batch that is planned again finds itself in the
+table and is left alone. A query with a new checkpoint has a new id, and counts its batches anew.
 """
 
-import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from tidelog.spark.pipelines.commits import STATE
 from tidelog.spark.pipelines.settling import settle
 from tidelog.spark.pipelines.values import Values, columns, infer_schema
+from tidelog.spark.sink.writer import QUERY_ID
 
 DELETED: Final = "_deleted"
 
@@ -53,7 +53,7 @@ class View:
 
 def view(spark: SparkSession, wanted: View) -> DataStreamWriter:
     """The query, ready to be given a trigger and started."""
-    values, app = _settle(spark, wanted)
+    values = _settle(spark, wanted)
     options = wanted.source() | {
         "startingOffsets": wanted.starting,
         "maxOffsetsPerTrigger": str(wanted.offsets_per_trigger),
@@ -61,17 +61,22 @@ def view(spark: SparkSession, wanted: View) -> DataStreamWriter:
     if wanted.group:
         options["kafka.group.id"] = wanted.group
     rows = spark.readStream.format("tidelog").options(**options).load().drop("topic", "timestampType")
-    writer = rows.writeStream.queryName(f"view {wanted.topic}").foreachBatch(_merger(wanted, values, app))
+    writer = rows.writeStream.queryName(f"view {wanted.topic}").foreachBatch(_merger(wanted, values))
     return writer.option("checkpointLocation", str(wanted.checkpoint.absolute()))
 
 
-def _merger(wanted: View, values: Values, app: str) -> Callable[[DataFrame, int], None]:
+def _merger(wanted: View, values: Values) -> Callable[[DataFrame, int], None]:
     to, topic = str(wanted.to.absolute()), wanted.topic
 
     def merge(batch: DataFrame, number: int) -> None:
-        merge_once(to, app, number, _key(values), lambda: latest(batch, values, topic).toArrow())
+        merge_once(to, name_of(batch), number, _key(values), lambda: latest(batch, values, topic).toArrow())
 
     return merge
+
+
+def name_of(batch: DataFrame) -> str:
+    """Under which a table counts the batches of the query that this one is of."""
+    return f"tidelog-{batch.sparkSession.sparkContext.getLocalProperty(QUERY_ID)}"
 
 
 def merge_once(to: str, app: str, number: int, key: str, changes: Callable[[], Any]) -> None:
@@ -125,14 +130,13 @@ def _key(values: Values) -> str:
     return "_key" if values.kind == "json" else "key"
 
 
-def _settle(spark: SparkSession, wanted: View) -> tuple[Values, str]:
-    """What values are taken for and the name under which batches are counted: for the life of the view."""
-    known = settle(
+def _settle(spark: SparkSession, wanted: View) -> Values:
+    """What values are taken for, for the life of the view."""
+    schema = settle(
         wanted.to / STATE / "view.json",
         str(wanted.to),
         {"topic": wanted.topic, "value": wanted.value},
         schema=wanted.schema,
         infer=(lambda: infer_schema(spark, wanted.source())) if wanted.value == "json" else None,
-        keep={"app": f"tidelog-view-{uuid.uuid4()}"},
     )
-    return Values(wanted.value, known.schema), known.kept["app"]
+    return Values(wanted.value, schema)

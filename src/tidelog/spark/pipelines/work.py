@@ -14,7 +14,7 @@ from tidelog.spark.pipelines.dead_letters import dead_letters
 from tidelog.spark.pipelines.durations import interval, milliseconds
 from tidelog.spark.pipelines.fields import TIME
 from tidelog.spark.pipelines.reading import read, sample_options
-from tidelog.spark.pipelines.settling import Settled, settle
+from tidelog.spark.pipelines.settling import settle
 from tidelog.spark.pipelines.targets import LAKE, TOPIC, Target, to_lake, to_topic
 from tidelog.spark.pipelines.values import infer_schema
 
@@ -71,13 +71,12 @@ def settled(
     schema: str | None = None,
     file: str = "pipeline.json",
     typed: bool = True,
-    keep: dict[str, Any] | None = None,
-) -> Settled:
+) -> StructType | None:
     def infer() -> StructType:
         return infer_schema(spark, sample_options(wanted, topic or wanted.topic))
 
     path = wanted.home / file
-    return settle(path, str(wanted.home), said, schema=schema, infer=infer if typed else None, keep=keep)
+    return settle(path, str(wanted.home), said, schema=schema, infer=infer if typed else None)
 
 
 def marked(frame: DataFrame, wanted: Work) -> DataFrame:
