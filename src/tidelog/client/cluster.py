@@ -210,7 +210,7 @@ class Cluster:
             for row in self.node(node_id).ask(request).topics:
                 for part in row.partitions:
                     partition = TopicPartition(row.name, part.partition_index)
-                    raise_for(part.error_code, f"offsets of {partition}")
+                    _raise_for_leader(part.error_code, f"offsets of {partition}")
                     found[partition] = FoundOffset(part.offset, part.timestamp, part.leader_epoch)
         return found
 
@@ -232,7 +232,7 @@ class Cluster:
             for row in self.node(node_id).ask(request).topics:
                 for part in row.partitions:
                     partition = TopicPartition(row.topic, part.partition)
-                    raise_for(part.error_code, f"epochs of {partition}")
+                    _raise_for_leader(part.error_code, f"epochs of {partition}")
                     found[partition] = part.end_offset
         return found
 
@@ -299,6 +299,12 @@ def raise_for(code: int, what: str) -> None:
     if code:
         error = ErrorCode(code)
         raise KafkaError(f"{what}: {error.name}", error)
+
+
+def _raise_for_leader(code: int, what: str) -> None:
+    """Of a partition that metadata says this broker leads. One that is new it may not have heard of itself; if the
+    partition is gone, the metadata that is asked for before the next attempt says so."""
+    raise_for(ErrorCode.LEADER_NOT_AVAILABLE if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else code, what)
 
 
 __all__ = [

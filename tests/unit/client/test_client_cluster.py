@@ -12,7 +12,14 @@ from tidelog.client.group_offsets import commit_offsets
 from tidelog.errors import ErrorCode, KafkaError, UnknownTopicOrPartition
 from tidelog.ids import TopicPartition
 from tidelog.testing import Broker
-from tidelog.wire.messages.data import FetchRequest, FetchResponse
+from tidelog.wire.messages.data import (
+    FetchRequest,
+    FetchResponse,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
 from tidelog.wire.schema import API
 
 
@@ -156,6 +163,25 @@ def test_a_broker_whose_quota_is_used_up_answers_without_partitions_and_is_asked
     with Scripted(filled.bootstrap_servers, FetchRequest, [throttled] * 3) as cluster:
         answers = list(fetch(cluster, 0, 100))
     assert answers[-1].batches[-1][0].last_offset == 99
+
+
+def test_a_leader_that_has_not_heard_of_its_new_partition_yet_is_asked_again(filled):
+    unknown = ListOffsetsPartitionResponse(partition_index=0, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    answer = ListOffsetsResponse(topics=(ListOffsetsTopicResponse(name="t", partitions=(unknown,)),))
+    with Scripted(filled.bootstrap_servers, ListOffsetsRequest, [answer] * 2) as cluster:
+        assert cluster.offsets({P0: LATEST})[P0].offset == 100
+
+
+def test_a_topic_that_is_deleted_between_two_questions_is_told_at_once(cluster, filled):
+    admin = AdminClient({"bootstrap.servers": filled.bootstrap_servers})
+    admin.create_topics([NewTopic("brief", 1, 1)])["brief"].result(20)
+    brief = TopicPartition("brief", 0)
+    assert cluster.offsets({brief: LATEST})[brief].offset == 0
+    admin.delete_topics(["brief"])["brief"].result(20)
+    began = time.monotonic()
+    with pytest.raises(UnknownTopicOrPartition, match="partition 0 of topic brief does not exist"):
+        cluster.offsets({brief: LATEST})
+    assert time.monotonic() - began < 3
 
 
 def test_a_start_behind_the_end_of_the_log(cluster):
