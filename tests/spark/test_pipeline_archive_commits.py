@@ -212,11 +212,13 @@ def test_a_driver_that_comes_back_adds_nothing_to_a_table(tmp_path: Path) -> Non
     assert ids(old) == [0, 1, 2]
 
 
-def test_another_query_may_not_write_into_the_directory(tmp_path: Path) -> None:
-    run = Run(tmp_path, "parquet")
+@kinds
+def test_another_query_may_not_write_into_the_directory(tmp_path: Path, kind: str) -> None:
+    run = Run(tmp_path, kind)
     run.batch(0, [0])
     with pytest.raises(AlreadyOwned, match="rows would be archived twice"):
-        Run(tmp_path, "parquet").batch(0, [0])
+        Run(tmp_path, kind).batch(0, [0])
+    assert ids(run) == [0]
 
 
 def test_files_are_closed_when_they_are_big_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -138,12 +138,12 @@ class ArchiveWriter(DataSourceStreamArrowWriter):
             self.abort(list(archived), batch)
 
     def _last(self, query_id: str) -> int:
+        commits = FileCommits(self._root, query_id)
+        commits.claim()  # another query's batches have the same numbers, and may hold the same records
         if self._kind == "delta":
             from tidelog.spark.pipelines.delta import DeltaCommits
 
             return DeltaCommits(self._root, query_id).last()
-        commits = FileCommits(self._root, query_id)
-        commits.claim()  # another query's batches have the same numbers
         return commits.last()
 
 
