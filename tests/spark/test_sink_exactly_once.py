@@ -280,6 +280,27 @@ def test_a_frame_written_exactly_once_appears_at_once_or_not_at_all(topics: Topi
     assert committed(topics.bootstrap, topic) == ["0", "1"]
 
 
+def test_a_frame_of_which_a_transaction_has_timed_out_does_not_appear_in_part(topics: Topics) -> None:
+    topic = topics.make(1)
+    options = {"delivery": "exactly-once", "kafka.transaction.timeout.ms": 60_000}
+    writer = batch_sink(topics.bootstrap, topic, **options)
+    messages = []
+    for number in range(3):
+        be_task(number)
+        messages.append(writer.write(iter([frame([number])])))
+    cluster = Cluster(topics.bootstrap)
+    with cluster, Transactions(cluster, transaction_timeout_ms=60_000) as transactions:
+        names = transactions.open_names(writer._prefix)
+        assert len(names) == 3
+        transactions.init(names[1])  # as the broker does with one that takes too long
+        with pytest.raises(EndedEarly, match=r"1 of its 3 transactions have ended .*\(tasks 1\)"):
+            writer.commit(messages)
+        assert committed(topics.bootstrap, topic) == []
+        writer.abort(messages)
+        assert transactions.open_names(writer._prefix) == []
+    assert committed(topics.bootstrap, topic) == []
+
+
 def eventually(holds: Callable[[], bool], seconds: float = 30.0) -> None:
     deadline = time.monotonic() + seconds
     while not holds():

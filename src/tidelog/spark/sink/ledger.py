@@ -69,7 +69,7 @@ class BatchLost(KafkaError):
 
 
 class EndedEarly(Fenced):
-    """A transaction has ended before the batch was decided: nothing of the batch is visible, and it is not decided."""
+    """A transaction has ended before all were ready to be committed, so none is."""
 
     code = ErrorCode.INVALID_TXN_STATE
 
@@ -99,18 +99,6 @@ class Ledger:
                         raise
                     return state
             time.sleep(_POLL_S)
-
-    def check_open(self, run: Run, batch: int, prepared: Sequence[Prepared]) -> None:
-        """To be asked before `decide`. The first tasks' transactions wait for the last task: in a long batch the broker
-        may have lost patience with them, and to decide would then lose their rows."""
-        ended = [each.task for each in prepared if not self._transactions.is_open(identity(run.prefix, each))]
-        if ended:
-            raise EndedEarly(
-                f"batch {batch} is not committed: {len(ended)} of its {len(prepared)} transactions have ended before "
-                f"all tasks had written (tasks {', '.join(ended)}), and nothing of it is visible. Another run of the "
-                "query has taken over, or the batch took longer than kafka.transaction.timeout.ms: raise that, or "
-                "lower maxOffsetsPerTrigger"
-            )
 
     def decide(self, run: Run, batch: int, prepared: Sequence[Prepared]) -> None:
         """The batch counts from here on, whatever happens. Raises Fenced if another run has taken over."""
@@ -201,6 +189,18 @@ class Ledger:
 
     def _group(self, number: int) -> str:
         return self.name if number == 0 else f"{self.name}-{number}"
+
+
+def check_open(transactions: Transactions, what: str, prefix: str, prepared: Sequence[Prepared]) -> None:
+    """To be asked before anything is committed. The first tasks' transactions wait for the last task: if that takes
+    long, the broker may have lost patience with them, and to commit the others would show a part."""
+    ended = [each.task for each in prepared if not transactions.is_open(identity(prefix, each))]
+    if ended:
+        raise EndedEarly(
+            f"{what} is not committed: {len(ended)} of its {len(prepared)} transactions have ended before all tasks "
+            f"had written (tasks {', '.join(ended)}), and nothing of it is visible. Another run has taken over, or it "
+            "took longer than kafka.transaction.timeout.ms: raise that, or write less at a time (maxOffsetsPerTrigger)"
+        )
 
 
 def identity(prefix: str, prepared: Prepared) -> Identity:

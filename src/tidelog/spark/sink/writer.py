@@ -7,7 +7,7 @@ the driver must know comes in the tasks' messages, and what must survive is in t
 import time
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 
 from tidelog.client.cluster import Cluster, raise_for
 from tidelog.errors import KafkaError
-from tidelog.spark.sink.ledger import Ledger, Prepared, Run, identity
+from tidelog.spark.sink.ledger import Ledger, Prepared, Run, check_open, identity
 from tidelog.spark.sink.options import SinkOptions
 from tidelog.spark.sink.schema import check_schema
 from tidelog.spark.sink.transactions import Fenced, Identity, Transactions
@@ -74,8 +74,12 @@ class TidelogBatchWriter(DataSourceArrowWriter):
             open_cluster(self._options) as cluster,
             open_transactions(self._options, cluster) as transactions,
         ):
+            if commit:
+                check_open(transactions, "the frame", self._prefix, prepared)
             for each in prepared:
-                transactions.end(identity(self._prefix, each), commit=commit)
+                # One that has ended already must not keep the others from being aborted.
+                with nullcontext() if commit else suppress(KafkaError):
+                    transactions.end(identity(self._prefix, each), commit=commit)
             # Tasks that failed or were overtaken left transactions that nobody commits.
             for name in transactions.open_names(self._prefix):
                 transactions.init(name)
@@ -117,7 +121,7 @@ class TidelogStreamWriter(DataSourceStreamArrowWriter):
             open_transactions(self._options, cluster) as transactions,
         ):
             ledger = Ledger(transactions, written[0].query_id)
-            ledger.check_open(run, batchId, prepared)
+            check_open(transactions, f"batch {batchId}", run.prefix, prepared)
             ledger.decide(run, batchId, prepared)
             ledger.finish(run.prefix, batchId, prepared)
             # Left by attempts that were killed, or lost a race: nobody will end them, and readers wait for them.
