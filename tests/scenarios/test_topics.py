@@ -15,6 +15,8 @@ from tidelog.ids import NO_TOPIC_ID, TopicId
 from tidelog.testing import Broker
 from tidelog.wire.messages.admin import (
     CreatableTopic,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
     CreateTopicsRequest,
     DeleteTopicsRequest,
     DeleteTopicState,
@@ -248,3 +250,21 @@ def test_what_cannot_be_created_is_refused_and_leaves_nothing(broker: Broker) ->
         wanted = DeleteTopicState(name="never", topic_id=NO_TOPIC_ID)
         (answer,) = connection.call(DeleteTopicsRequest(topics=(wanted,), timeout_ms=1)).responses
         assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_topic_named_twice_in_one_request_is_refused_once(broker: Broker) -> None:
+    """As Kafka does it: librdkafka takes a second answer about a topic for a broken frame, and loses all the others."""
+    with kit.connect(broker) as connection:
+        new = CreatableTopic(name="doubled", num_partitions=1, replication_factor=1, assignments=(), configs=())
+        (created,) = connection.call(CreateTopicsRequest(topics=(new, new))).topics
+        assert created.error_code == ErrorCode.INVALID_REQUEST
+        kit.create_topic(connection, "doubled")
+        more = CreatePartitionsTopic(name="doubled", count=2, assignments=None)
+        (grown,) = connection.call(
+            CreatePartitionsRequest(topics=(more, more), timeout_ms=1000, validate_only=False)
+        ).results
+        assert grown.error_code == ErrorCode.INVALID_REQUEST
+        gone = DeleteTopicState(name="doubled", topic_id=NO_TOPIC_ID)
+        (deleted,) = connection.call(DeleteTopicsRequest(topics=(gone, gone), timeout_ms=1000)).responses
+        assert deleted.error_code == ErrorCode.INVALID_REQUEST
+        assert kit.read_all(connection, "doubled") == []

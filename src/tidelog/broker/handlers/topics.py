@@ -6,7 +6,8 @@ answered. Not done: `timeout_ms` is not needed, since nothing here waits for ano
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import TypeVar
 from uuid import UUID
 
 from tidelog.broker.metadata import Metadata
@@ -35,6 +36,7 @@ from tidelog.wire.messages.admin import (
 )
 
 BROKER_DEFAULT = -1
+Wish = TypeVar("Wish")
 
 
 class TopicsHandler:
@@ -60,13 +62,11 @@ class TopicsHandler:
     # -- create -----------------------------------------------------------------------------------------------------
 
     async def create_topics(self, context: Context, request: CreateTopicsRequest) -> CreateTopicsResponse:
-        times_named = Counter(topic.name for topic in request.topics)
         results = []
-        for topic in request.topics:
+        for topic, times in _once_each(request.topics, lambda topic: topic.name):
             await asyncio.sleep(0)  # a request may hold a hundred thousand topics, and others have their turn
             try:
-                if times_named[topic.name] > 1:
-                    raise InvalidRequest(f"topic {topic.name!r} is in the request more than once")
+                _check_named_once(topic.name, times)
                 results.append(await self._create(topic, request.validate_only))
             except KafkaError as error:
                 results.append(
@@ -141,16 +141,17 @@ class TopicsHandler:
             DeleteTopicState(name=name, topic_id=NO_TOPIC_ID) for name in request.topic_names
         )
         responses = []
-        for state in wanted:
+        for state, times in _once_each(wanted, lambda state: (state.name, state.topic_id)):
             await asyncio.sleep(0)
-            responses.append(await self._delete(state))
+            responses.append(await self._delete(state, times))
         return DeleteTopicsResponse(responses=tuple(responses))
 
-    async def _delete(self, state: DeleteTopicState) -> DeletableTopicResult:
+    async def _delete(self, state: DeleteTopicState, times: int) -> DeletableTopicResult:
         image = self._metadata.image
         name = state.name
         topic_id = state.topic_id
         try:
+            _check_named_once(name or topic_id, times)
             if not self._partitions.broker_config.delete_topic_enable:
                 raise KafkaError("delete.topic.enable is false", ErrorCode.TOPIC_DELETION_DISABLED)
             if name is not None and topic_id != NO_TOPIC_ID:
@@ -169,9 +170,10 @@ class TopicsHandler:
 
     async def create_partitions(self, context: Context, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
         results = []
-        for topic in request.topics:
+        for topic, times in _once_each(request.topics, lambda topic: topic.name):
             await asyncio.sleep(0)
             try:
+                _check_named_once(topic.name, times)
                 await self._grow(topic, request.validate_only)
                 results.append(CreatePartitionsTopicResult(name=topic.name))
             except KafkaError as error:
@@ -192,3 +194,17 @@ class TopicsHandler:
             decide(self._metadata.image)
         else:
             await self._metadata.change(decide)
+
+
+def _once_each(asked: Sequence[Wish], key: Callable[[Wish], Hashable]) -> Iterator[tuple[Wish, int]]:
+    """Each topic once, and how often it was asked for: librdkafka takes two answers about one for a broken frame."""
+    times = Counter(map(key, asked))
+    first: dict[Hashable, Wish] = {}
+    for each in asked:
+        first.setdefault(key(each), each)
+    return ((each, times[name]) for name, each in first.items())
+
+
+def _check_named_once(topic: str | UUID, times: int) -> None:
+    if times > 1:
+        raise InvalidRequest(f"topic {str(topic)!r} is in the request more than once")
