@@ -165,6 +165,26 @@ class CliCases:
         assert "1 record of 1 not delivered" in refused.err
         assert "max.message.bytes" in refused.err
 
+    def test_lines_before_one_that_cannot_be_sent_are_sent(self, cli: Cli, topic: str) -> None:
+        refused = cli("produce", topic, stdin=b"first\n" + b"x" * 2_000_000 + b"\nafter\n")
+        assert refused.code == 1
+        assert "line 2 cannot be sent" in refused.err
+        assert "message.max.bytes" in refused.err
+        assert cli("consume", topic, "--from-beginning", "-e", "-o", "value").lines == ["first"]
+
+    def test_a_partition_that_is_not_there(self, cli: Cli, topic: str) -> None:
+        refused = cli("produce", topic, "-p", "9", stdin=b"x\n")
+        assert (refused.code, "tidelog topic describe" in refused.err) == (1, True)
+
+    def test_headers_are_sent_as_they_were_typed(self, cli: Cli, topic: str) -> None:
+        cli("produce", topic, "-H", "a=1", "-H", "a= 2 ", "-H", "b=\udcff", stdin=b"x\n")
+        (line,) = cli("consume", topic, "--from-beginning", "-e", "-o", "json").lines
+        assert json.loads(line)["headers"] == [
+            {"name": "a", "value": "1"},
+            {"name": "a", "value": " 2 "},
+            {"name": "b", "value": {"base64": "/w=="}},
+        ]
+
     def test_topic_settings(self, cli: Cli, topic: str) -> None:
         where = ("--topic", topic)
         before = cli("config", "get", "retention.ms", *where).out

@@ -15,6 +15,7 @@ class Problem(Exception):
         self.next_step = next_step
 
 
+_REACHABLE: Final = "is this the address of a Kafka broker, and can it be reached from here?"
 _NEXT_STEPS: Final = {
     "UNKNOWN_TOPIC_OR_PART": "`tidelog topic list` shows the topics there are",
     "_UNKNOWN_TOPIC": "`tidelog topic list` shows the topics there are",
@@ -24,9 +25,9 @@ _NEXT_STEPS: Final = {
     "INVALID_REPLICATION_FACTOR": "a topic cannot have more replicas than there are brokers",
     "TOPIC_EXCEPTION": "names are 1 to 249 of the characters a-z A-Z 0-9 . _ -",
     "TOPIC_DELETION_DISABLED": "start the broker with --set delete.topic.enable=true",
-    "_TIMED_OUT": "is this the address of a Kafka broker, and can it be reached from here?",
-    "_TRANSPORT": "is this the address of a Kafka broker, and can it be reached from here?",
-    "_ALL_BROKERS_DOWN": "is this the address of a Kafka broker, and can it be reached from here?",
+    "_TIMED_OUT": _REACHABLE,
+    "_TRANSPORT": _REACHABLE,
+    "_ALL_BROKERS_DOWN": _REACHABLE,
     "_INVALID_ARG": "client settings are listed in librdkafka's CONFIGURATION.md",
 }
 
@@ -42,6 +43,10 @@ def explain(error: Exception) -> list[str]:
     told = _kafka_error(error)
     if told is not None:
         return _lines(*told)
+    if isinstance(error, TimeoutError):
+        return _lines(str(error) or "no answer in time", _REACHABLE)
+    if isinstance(error, UnicodeEncodeError):
+        return _lines(f"{error.object!r} is not UTF-8", "names and values are text, and Kafka's text is UTF-8")
     if isinstance(error, OSError):
         return _lines(f"{error.filename}: {error.strerror}" if error.filename else str(error), None)
     return _lines(
@@ -63,4 +68,9 @@ def _kafka_error(error: Exception) -> tuple[str, str | None] | None:
     told = error.args[0] if error.args else error
     if not isinstance(told, confluent_kafka.KafkaError):
         return str(told), None
-    return told.str() or told.name(), _NEXT_STEPS.get(told.name())
+    return told.str() or told.name(), next_step(told)
+
+
+def next_step(error: Any) -> str | None:
+    """What to do about an error of confluent-kafka."""
+    return _NEXT_STEPS.get(error.name())

@@ -1,5 +1,6 @@
 """`tidelog produce`: one record a line, from standard input."""
 
+import os
 import sys
 import time
 from collections.abc import Iterable
@@ -11,9 +12,9 @@ import typer
 from tidelog.cli.connecting import Cluster
 from tidelog.cli.options import DEFAULT_BOOTSTRAP, BootstrapOption, Output, OutputOption, PropertyOption
 from tidelog.cli.output import count, note, print_json, size
-from tidelog.cli.problems import Problem
-from tidelog.config import parse_assignments
+from tidelog.cli.problems import Problem, next_step
 
+MAX_PARTITION: Final = 2**31 - 1
 _FLUSH_SECONDS: Final = 30.0
 _PROGRESS_SECONDS: Final = 0.5
 
@@ -53,7 +54,9 @@ def produce(
             "--null-marker", metavar="TEXT", help="A value that is exactly this is sent as null: a tombstone."
         ),
     ] = None,
-    partition: Annotated[int | None, typer.Option("--partition", "-p", min=0, help="Send all records here.")] = None,
+    partition: Annotated[
+        int | None, typer.Option("--partition", "-p", min=0, max=MAX_PARTITION, help="Send all records here.")
+    ] = None,
     acks: Annotated[Acks, typer.Option("--acks", help="Who must have a record before it counts.")] = Acks.ALL,
     compression: Annotated[Codec, typer.Option("--compression", "-z", help="Codec of the batches.")] = Codec.NONE,
     bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
@@ -63,7 +66,7 @@ def produce(
     """Send standard input to a topic, one record a line."""
     if key_separator == "":
         raise typer.BadParameter("--key-separator must not be empty")
-    headers = [(name, value.encode()) for name, value in parse_assignments(header or ()).items()]
+    headers = [parse_header(each) for each in header or ()]
     cluster = Cluster.dial(bootstrap, properties)
     run = Run(
         cluster.producer(
@@ -91,9 +94,17 @@ def produce(
         raise typer.Exit(130)
 
 
+def parse_header(text: str) -> tuple[str, bytes]:
+    """Not a setting: a name may come twice, and spaces are part of a value, as are bytes that are no text."""
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise typer.BadParameter(f"--header {text}: expected NAME=VALUE")
+    return name, os.fsencode(value)
+
+
 def lines(stream: Iterable[bytes], key_separator: str | None, null_marker: str | None) -> Iterable[Line]:
-    separator = key_separator.encode() if key_separator else None
-    marker = null_marker.encode() if null_marker is not None else None
+    separator = os.fsencode(key_separator) if key_separator else None
+    marker = os.fsencode(null_marker) if null_marker is not None else None
     for number, raw in enumerate(stream, start=1):
         text = raw.removesuffix(b"\n").removesuffix(b"\r")
         key: bytes | None = None
@@ -127,6 +138,8 @@ class Run:
             self._more["partition"] = partition
 
     def send_all(self, records: Iterable[Line]) -> None:
+        from confluent_kafka import KafkaException
+
         shown = self._started
         try:
             for record in records:
@@ -138,6 +151,11 @@ class Run:
         except Problem:
             self.finish()
             raise
+        except KafkaException as refused:  # by the library, which takes no record that is larger than it may send
+            self.finish()
+            error = refused.args[0]
+            hints = ["lines before it were sent", *filter(None, [_next_step(error)])]
+            raise Problem(f"line {self.sent + 1} cannot be sent: {error.str()}", "; ".join(hints)) from None
 
     def _send(self, record: Line) -> None:
         while True:
@@ -185,4 +203,4 @@ def _next_step(error: Any) -> str | None:
         return "is the broker still there? `tidelog topic list` asks it"
     if error.name() == "MSG_SIZE_TOO_LARGE":
         return "raise the topic's max.message.bytes and give -X message.max.bytes=… here"
-    return None
+    return next_step(error)

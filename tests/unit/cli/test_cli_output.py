@@ -88,6 +88,8 @@ def test_no_broker_is_one_line_and_a_next_step(command: list[str], capfd: pytest
         (["consume", "t", "--offset", "1", "--from-beginning"], "give only one"),
         (["produce", "t", "-K", ""], "must not be empty"),
         (["produce", "t", "--acks", "2"], "acks"),
+        (["produce", "t", "-H", "nameless"], "--header nameless: expected NAME=VALUE"),
+        (["produce", "t", "-p", str(2**31)], "range"),
         (["demo", "--rate", "0"], "rate"),
     ],
 )
@@ -122,6 +124,9 @@ def test_errors_are_explained() -> None:
     assert explain(Problem("a", "b")) == ["error: a", "  next: b"]
     assert explain(InvalidConfig("a\nb"))[:2] == ["error: a", "error: b"]
     assert explain(FileNotFoundError(2, "No such file", "/x")) == ["error: /x: No such file"]
+    assert explain(TimeoutError())[0] == "error: no answer in time"
+    assert explain(TimeoutError("n1:9092: timed out"))[0] == "error: n1:9092: timed out"
+    assert "\\udcff' is not UTF-8" in explain(UnicodeEncodeError("utf-8", "\udcff", 0, 1, "surrogates"))[0]
     assert "bug" in explain(ZeroDivisionError("x"))[1]
 
 
