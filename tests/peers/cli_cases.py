@@ -144,6 +144,7 @@ class CliCases:
         everything = ("consume", topic, "-e", "-p", "0")
         assert cli(*everything, "--from-beginning", "-o", "value").lines == [str(i) for i in range(10)]
         assert cli(*everything, "--offset", "7", "-o", "value").lines == ["7", "8", "9"]
+        assert cli(*everything, "--offset", "1000", "-o", "value").out == ""
         assert cli(*everything, "--offset", "-2", "-o", "key-value").lines == ["k\t8", "k\t9"]
         assert cli(*everything, "--from-time", "1h", "-n", "1", "-o", "value").lines == ["0"]
         assert cli(*everything, "--from-time", "2100-01-01", "-o", "value").out == ""
@@ -245,6 +246,11 @@ class CliCases:
             follower.send_signal(signal.SIGINT)
             assert follower.wait(30) == 0
             assert follower.stderr.read() == b""
+
+    def test_a_closed_stdin_is_one_with_nothing_in_it(self, topic: str, bootstrap: str) -> None:
+        produce = f"{sys.executable} -m tidelog produce {topic} -o json -b {bootstrap} <&-"
+        done = subprocess.run(["bash", "-c", produce], capture_output=True, timeout=30, check=True)
+        assert json.loads(done.stdout)["delivered"] == 0
 
     def test_following_ends_when_its_reader_leaves(self, cli: Cli, topic: str, bootstrap: str) -> None:
         cli("produce", topic, stdin=b"one\ntwo\n")

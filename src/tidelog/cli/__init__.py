@@ -16,6 +16,8 @@ def main() -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """One command line to one exit code: 0 done, 1 refused or failed, 2 not understood, 130 interrupted."""
+    if sys.stdin is None:  # closed by whoever started us, as cron and some supervisors do: the same as nothing to read
+        sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115
     from tidelog.cli.app import app
     from tidelog.cli.problems import explain
 

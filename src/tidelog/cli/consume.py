@@ -104,7 +104,11 @@ def assign(consumer: Any, topic: str, partitions: list[int], start: Start) -> No
         case "tail":
             where = [TopicPartition(topic, each, _TAIL - start.number) for each in partitions]
         case "offset":
-            where = [TopicPartition(topic, each, start.number) for each in partitions]
+            # Beyond the end is the end; the library would begin at the oldest record, as if retention had removed it.
+            ends = consumer.offsets_for_times(
+                [TopicPartition(topic, each, OFFSET_END) for each in partitions], timeout=TIMEOUT_SECONDS
+            )
+            where = [TopicPartition(topic, end.partition, min(start.number, end.offset)) for end in ends]
         case "time":
             asked = [TopicPartition(topic, each, start.number) for each in partitions]
             # A partition without a record at or after that time answers "end", which is where to wait for one.
