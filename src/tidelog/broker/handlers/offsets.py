@@ -74,9 +74,11 @@ class OffsetsHandler:
             if follower and asked.timestamp == LATEST:
                 offset, timestamp, epoch = replica.log.end_offset, -1, replica.leader_epoch
             else:
-                if not replica.is_settled:
-                    raise KafkaError("the new leader does not know yet what is safe", ErrorCode.OFFSET_NOT_AVAILABLE)
                 offset, timestamp, epoch = _find(replica, asked.timestamp, isolation)
+                # What was found below the watermark stays the answer. Where the log begins must be told in any case: a
+                # follower that has to begin anew there may be the one without which the watermark does not move.
+                if not replica.is_settled and (offset < 0 or asked.timestamp in (LATEST, MAX_TIMESTAMP)):
+                    raise KafkaError("the new leader does not know yet what is safe", ErrorCode.OFFSET_NOT_AVAILABLE)
         except KafkaError as error:
             return ListOffsetsPartitionResponse(partition_index=index, error_code=error.code)
         return ListOffsetsPartitionResponse(
