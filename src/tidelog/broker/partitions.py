@@ -12,6 +12,7 @@ from tidelog.cluster.replica import Replica
 from tidelog.config import BrokerConfig, TopicConfig
 from tidelog.errors import (
     InvalidConfig,
+    KafkaError,
     NotLeaderOrFollower,
     StorageOffline,
     UnknownTopicId,
@@ -137,7 +138,8 @@ class Partitions:
             raise failure
 
     async def _host(self, topic: TopicImage, config: TopicConfig, acts: bool) -> None:
-        """What a full disk or too many open files prevents is told, and done when the image is followed again."""
+        """What a full disk, too many open files or a directory of another topic prevents is told, and done when the
+        image is followed again."""
         replicas = self._by_name.get(topic.name, [])
         self._by_name[topic.name] = self._by_id[topic.topic_id] = replicas
         self._incomplete.add(topic.name)
@@ -157,8 +159,8 @@ class Partitions:
                 elif replica is not None:
                     replicas[partition.partition] = None
                     await self._drop([replica])
-        except OSError as error:
-            raise StorageOffline(f"{place} cannot be created yet: {error}") from error
+        except (OSError, KafkaError) as error:
+            raise StorageOffline(f"{place} cannot be hosted yet: {error}") from error
         self._incomplete.discard(topic.name)
 
     def _create(
