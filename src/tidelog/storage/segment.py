@@ -241,6 +241,12 @@ class Segment:
             return True
         if self.size == 0:
             return False
+        offsets, times = self._offset_index, self._time_index  # always open in the active segment
+        most = config.segment_index_bytes
+        if offsets is not None and len(offsets) * OFFSET_ENTRY_SIZE >= most:
+            return True
+        if times is not None and len(times) * TIME_ENTRY_SIZE >= most:
+            return True
         # Age is measured in record time where records have one, so that a replayed history rolls as it did live.
         first = self._first_timestamp if self._first_timestamp != _UNKNOWN else self.first_timestamp
         if first >= 0 and timestamp >= 0:

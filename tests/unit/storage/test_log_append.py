@@ -83,6 +83,14 @@ def test_segments_roll_by_size_and_by_record_time(disk: SimDisk) -> None:
     assert read_values(log)[-1][0] == log.end_offset - 1
 
 
+def test_segments_roll_when_their_index_is_full(disk: SimDisk) -> None:
+    log = create_log(disk, DIRECTORY, TopicConfig(index_interval_bytes=1, segment_index_bytes=24))
+    for _ in range(8):
+        append(log, b"x", timestamps=[NOW])
+    assert [one.base_offset for one in log.segments] == [0, 4], "the first batch needs no entry"
+    assert len(read_values(log)) == 8
+
+
 def test_a_changed_setting_takes_effect_at_once(disk: SimDisk) -> None:
     log = create_log(disk, DIRECTORY)
     append(log, b"x")
