@@ -39,6 +39,8 @@ class Cleaner:
         known = {each.partition for each in partitions}
         stored = read_cleaner_checkpoint(directory.disk, directory.path)
         self._cleaned_to = {place: offset for place, offset in stored.items() if place in known}
+        self._generations: dict[TopicPartition, int] = {}
+        """Of the logs as they were when they were looked at last."""
         self._uncleanable: dict[TopicPartition, str] = {}
         """Logs whose compaction failed, and why: left alone until a restart, so that they cannot starve the others."""
         if self._cleaned_to != stored:
@@ -49,6 +51,7 @@ class Cleaner:
         gone = {replica.partition for replica in replicas}
         for place in gone:
             self._uncleanable.pop(place, None)
+            self._generations.pop(place, None)
         if gone & self._cleaned_to.keys():
             self._cleaned_to = {place: offset for place, offset in self._cleaned_to.items() if place not in gone}
             self._write_checkpoint()
@@ -90,8 +93,20 @@ class Cleaner:
                 due.append(Candidate(replica, work))
         return max(due, key=lambda each: (each.work.overdue, each.work.dirty_ratio), default=None)
 
+    def _see_cuts(self, replica: Replica) -> None:
+        """What comes in the place of records that were cut off is dirty, also below where the log was clean before."""
+        place, partition_log = replica.partition, replica.log
+        if partition_log.generation == self._generations.get(place, 0):
+            return
+        self._generations[place] = partition_log.generation
+        cut = partition_log.lowest_cut
+        if cut is not None and cut < self._cleaned_to.get(place, 0):
+            self._cleaned_to[place] = cut
+            self._write_checkpoint()
+
     def _assess(self, replica: Replica) -> Cleanable:
         partition_log = replica.log
+        self._see_cuts(replica)
         return cleanable(
             [
                 SegmentFacts(segment.base_offset, segment.size, segment.first_timestamp, segment.max_timestamp)
@@ -118,15 +133,16 @@ class Cleaner:
             last_offsets={each.producer_id: each.last_offset_below(work.upper) for each in replica.log.producers},
             dedupe_buffer_bytes=self._partitions.broker_config.log_cleaner_dedupe_buffer_size,
         )
+        generation = replica.log.generation
         try:
             result = await self._deep_work.compact(request)
-            gone = self._install(replica, result)
+            gone = self._install(replica, result, generation)
         except (KafkaError, OSError) as error:
-            if self._as_requested(replica, request):
+            if self._as_requested(replica, request, generation):
                 log.error("compaction failed; this log is left as it is", partition=name, error=str(error))
                 self._uncleanable[replica.partition] = str(error)
             else:
-                log.info("compaction interrupted: retention was quicker, or the topic was deleted", partition=name)
+                log.info("compaction interrupted: records were deleted or cut off meanwhile", partition=name)
             return
         stats = result.stats
         log.info(
@@ -135,10 +151,12 @@ class Cleaner:
         )  # fmt: skip
         await asyncio.get_running_loop().run_in_executor(None, delete_segments, gone)
 
-    def _install(self, replica: Replica, result: CompactionResult) -> list[Segment]:
+    def _install(self, replica: Replica, result: CompactionResult, generation: int) -> list[Segment]:
         """Swap the cleaned segments in and remember how far the log is clean. Returns what may be unlinked."""
         if replica.log.failed or not self._still_ours(replica):
             return []  # deleted or failed meanwhile: the cleaned files go with the directory
+        if replica.log.generation != generation:
+            return []  # what was cut off meanwhile would come back
         present = {segment.base_offset: segment for segment in replica.log.segments}
         if not all(base in present for base in result.replaced):
             return []  # retention took some of them meanwhile; the next round sees what is left
@@ -151,10 +169,11 @@ class Cleaner:
         self._write_checkpoint()
         return gone
 
-    def _as_requested(self, replica: Replica, request: CompactionRequest) -> bool:
-        """Whether the files that were to be compacted are still all there."""
-        present = {segment.base_offset for segment in replica.log.segments}
-        return not replica.log.failed and self._still_ours(replica) and present.issuperset(request.segments)
+    def _as_requested(self, replica: Replica, request: CompactionRequest, generation: int) -> bool:
+        """Whether the files that were to be compacted are still all there, and whole."""
+        if replica.log.failed or replica.log.generation != generation or not self._still_ours(replica):
+            return False
+        return {segment.base_offset for segment in replica.log.segments}.issuperset(request.segments)
 
     def _still_ours(self, replica: Replica) -> bool:
         try:

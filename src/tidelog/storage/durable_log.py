@@ -50,6 +50,7 @@ class DurableLog:
         self._dirty = False  # something was written since the last flush began
         self._cut = False  # it was made shorter, and that is not durable yet
         self._generation = 0  # of truncations: a flush begun before one says nothing about what came after
+        self._lowest_cut: int | None = None
         self._snapshot_at = 0  # position in the active segment of the last producer snapshot
         self._closed = False
         self._touched = not recovery.clean or opened.report.eventful  # closing has something to write
@@ -133,6 +134,16 @@ class DurableLog:
     @property
     def failed(self) -> bool:
         return self.failure is not None
+
+    @property
+    def generation(self) -> int:
+        """How often it was made shorter since it was opened: what was read before may not be there any more."""
+        return self._generation
+
+    @property
+    def lowest_cut(self) -> int | None:
+        """Up to here it is what it was when it was opened, however often it was made shorter."""
+        return self._lowest_cut
 
     @property
     def closed(self) -> bool:

@@ -342,6 +342,7 @@ class Log(DurableLog):
         with self._all_or_offline("cutting it"):
             end, gone = self._chain.truncate_to(max(offset, self.segments[0].base_offset))
             self._generation += 1
+            self._lowest_cut = end if self._lowest_cut is None else min(self._lowest_cut, end)
             self._cut = True
             self.end_offset = end
             self.flushed_offset = min(self.flushed_offset, end)
