@@ -65,7 +65,7 @@ class CliCases:
         assert "next:" in again.err
         assert cli("topic", "create", name, "--if-not-exists", "-o", "json").json["created"] is False
 
-        assert cli("topic", "delete", name, "-o", "json").json == {"deleted": [name]}
+        assert cli("topic", "delete", name, name, "-o", "json").json == {"deleted": [name]}
         gone = cli("topic", "describe", name)
         assert (gone.code, gone.err.splitlines()[0].startswith(f"error: there is no topic {name}")) == (1, True)
 
@@ -102,8 +102,10 @@ class CliCases:
         assert report["configs"]["retention.ms"] == {"value": "120000", "source": "topic"}
         assert cli("topic", "alter", topic, "--unset", "retention.ms").code == 0
         assert "retention.ms" not in cli("topic", "describe", topic, "-o", "json").json["configs"]
-        shrunk = cli("topic", "alter", topic, "-p", "2")
+        assert cli("topic", "alter", topic, "-p", "5").out == f"{topic}: has 5 partitions already\n"
+        shrunk = cli("topic", "alter", topic, "-p", "2", "-c", "retention.ms=1")
         assert (shrunk.code, "cannot shrink" in shrunk.err) == (1, True)
+        assert "retention.ms" not in cli("topic", "describe", topic, "-o", "json").json["configs"]
 
     def test_a_key_is_found_where_locate_says(self, cli: Cli, topic: str) -> None:
         for key in ("apple", "pear", "quince", "42"):
@@ -112,6 +114,8 @@ class CliCases:
             read = cli("consume", topic, "--from-beginning", "-e", "-o", "json").lines
             assert {each["partition"] for each in map(json.loads, read) if each["key"] == key} == {home}
         assert "partition" in cli("topic", "locate", topic, "apple").out
+        assert "any partition" in cli("topic", "locate", topic, "").out
+        assert cli("topic", "locate", topic, "\udcff", "-o", "json").json["key"] == {"base64": "/w=="}
 
     @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
     def test_what_is_produced_is_consumed(self, cli: Cli, topic: str, codec: str) -> None:
@@ -200,8 +204,9 @@ class CliCases:
         assert listed["cleanup.policy"] == {"value": "compact", "source": "topic"}
         assert cli("config", "unset", "retention.ms", "cleanup.policy", *where).code == 0
         assert cli("config", "get", "retention.ms", *where).out == before
-        wrong = cli("config", "get", "retention.m", *where)
-        assert (wrong.code, "did you mean retention.ms?" in wrong.err) == (1, True)
+        for command in ("get", "unset"):
+            wrong = cli("config", command, "retention.m", *where)
+            assert (wrong.code, "did you mean retention.ms?" in wrong.err) == (1, True)
         refused = cli("config", "set", "retention.ms=soon", *where)
         assert (refused.code, "retention.ms" in refused.err) == (1, True)
 
@@ -216,9 +221,12 @@ class CliCases:
         assert cli("config", "unset", "log.retention.bytes", "--broker", "1").code == 0
         assert cli("config", "get", "log.retention.bytes", "--broker", "1").out == "-1\n"
         assert cli("config", "set", "node.id=7", "--broker", "1").code == 1
+        missing = cli("config", "get", "node.id", "--broker", "7")
+        assert (missing.code, missing.err) == (1, "error: there is no broker 7\n  next: those there are: 1\n")
 
     def test_client_settings(self, cli: Cli) -> None:
         assert cli("topic", "list", "-X", "client.id=somebody").code == 0
+        assert "CONFIGURATION.md" in cli("topic", "list", "-X", "nonsense").err
         wrong = cli("topic", "list", "-X", "no.such.setting=1")
         assert (wrong.code, "no.such.setting" in wrong.err, "Traceback" in wrong.err) == (1, True, False)
 

@@ -34,7 +34,7 @@ def list_settings(
         _list_known(output)
         return
     kind, name = _resource(topic, group, broker)
-    found = configs(_cluster(bootstrap, properties, topic).admin, kind, name)
+    found = configs(_cluster(bootstrap, properties, topic, broker).admin, kind, name)
     if output is Output.JSON:
         print_json({each.name: {"value": each.value, "source": each.source} for each in found})
     else:
@@ -80,7 +80,7 @@ def get(
 ) -> None:
     """Print the value of one setting."""
     kind, resource = _resource(topic, group, broker)
-    found = {each.name: each for each in configs(_cluster(bootstrap, properties, topic).admin, kind, resource)}
+    found = {each.name: each for each in configs(_cluster(bootstrap, properties, topic, broker).admin, kind, resource)}
     if name not in found:
         raise _no_such(name, kind, found)
     if output is Output.JSON:
@@ -124,6 +124,11 @@ def unset(
     output: OutputOption = Output.TEXT,
 ) -> None:
     """Return settings to what they inherit."""
+    kind, resource = _resource(topic, group, broker)
+    found = {each.name: each for each in configs(_cluster(bootstrap, properties, topic, broker).admin, kind, resource)}
+    for name in names:
+        if name not in found:  # a broker has nothing to remove then, and says that it did
+            raise _no_such(name, kind, found)
     _change(
         dict.fromkeys(names),
         topic=topic,
@@ -146,14 +151,14 @@ def _change(
     output: Output,
 ) -> None:
     kind, name = _resource(topic, group, broker)
-    cluster = _cluster(bootstrap, properties, topic)
+    cluster = _cluster(bootstrap, properties, topic, broker)
     alter_configs(cluster, kind, name, changes)
     after = {each.name: each for each in configs(cluster.admin, kind, name) if each.name in changes}
     if output is Output.JSON:
         print_json({each.name: {"value": each.value, "source": each.source} for each in after.values()})
         return
     for each in after.values():
-        print(f"{name}: {each.name} = {each.value}  ({each.source})")
+        print(f"{name}: {each.name} = {'(unset)' if each.value is None else each.value}  ({each.source})")
 
 
 def alter_configs(cluster: Cluster, kind: str, name: str, changes: Mapping[str, str | None]) -> None:
@@ -168,18 +173,22 @@ def alter_configs(cluster: Cluster, kind: str, name: str, changes: Mapping[str, 
     result(cluster.admin.incremental_alter_configs([resource]))
 
 
-def _cluster(bootstrap: str, properties: list[str] | None, topic: str | None) -> Cluster:
+def _cluster(bootstrap: str, properties: list[str] | None, topic: str | None, broker: int | None) -> Cluster:
     cluster = Cluster.dial(bootstrap, properties)
     if topic is not None:
         cluster.topics(topic)
+    if broker is not None:
+        there = cluster.topics().brokers  # the library would wait for one that is not there
+        if broker not in there:
+            raise Problem(f"there is no broker {broker}", f"those there are: {', '.join(map(str, sorted(there)))}")
     return cluster
 
 
 def _resource(topic: str | None, group: str | None, broker: int | None) -> tuple[str, str]:
     named = {"topic": topic, "group": group, "broker": None if broker is None else str(broker)}
     given = [(kind, name) for kind, name in named.items() if name is not None]
-    if len(given) != 1:
-        raise typer.BadParameter("say whose setting it is: --topic TOPIC, --group GROUP or --broker ID")
+    if len(given) != 1 or not given[0][1]:
+        raise typer.BadParameter("say whose setting it is, with one of --topic TOPIC, --group GROUP or --broker ID")
     return given[0]
 
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from tidelog.cli.problems import Problem
 from tidelog.config import parse_assignments
+from tidelog.errors import InvalidConfig
 
 TIMEOUT_SECONDS: Final = 15.0
 _DIAL_SECONDS: Final = 3.0
@@ -31,7 +32,7 @@ class Cluster:
             except OSError as refused:
                 refusals.append((f"{host}:{port}", refused))
             else:
-                return cls(bootstrap, parse_assignments(properties or ()))
+                return cls(bootstrap, _client_settings(properties or ()))
         where = ", ".join(address for address, _ in refusals)
         if all(isinstance(refused, ConnectionRefusedError) for _, refused in refusals):
             raise Problem(f"no broker at {where}", "start one with `tidelog serve`, or name another with -b HOST:PORT")
@@ -58,6 +59,8 @@ class Cluster:
 
     def topics(self, topic: str | None = None) -> Any:
         """Cluster metadata. A topic asked for by name must exist: asking must not create it."""
+        if topic == "":
+            raise Problem("the name of the topic is empty", "is a variable of the shell not set?")
         metadata = self.admin.list_topics(timeout=TIMEOUT_SECONDS)
         if topic is not None and topic not in metadata.topics:
             from difflib import get_close_matches
@@ -81,6 +84,13 @@ class Cluster:
     def _settings(self, settings: dict[str, object] | None = None) -> dict[str, object]:
         common: dict[str, object] = {"bootstrap.servers": self.bootstrap, "client.id": "tidelog-cli"}
         return {**common, **(settings or {}), **self.properties}
+
+
+def _client_settings(properties: Iterable[str]) -> dict[str, str]:
+    try:
+        return parse_assignments(properties)
+    except InvalidConfig as mistyped:
+        raise Problem(str(mistyped), "client settings are listed in librdkafka's CONFIGURATION.md") from None
 
 
 def admin_api() -> Any:

@@ -45,6 +45,8 @@ def explain(error: Exception) -> list[str]:
         return _lines(*told)
     if isinstance(error, TimeoutError):
         return _lines(str(error) or "no answer in time", _REACHABLE)
+    if isinstance(error, UnicodeDecodeError):
+        return _lines(f"the file is not text: {error.reason} at byte {error.start:,}", "is it the right file?")
     if isinstance(error, UnicodeEncodeError):
         return _lines(f"{error.object!r} is not UTF-8", "names and values are text, and Kafka's text is UTF-8")
     if isinstance(error, OSError):

@@ -84,7 +84,12 @@ def test_no_broker_is_one_line_and_a_next_step(command: list[str], capfd: pytest
         (["topic", "create"], "TOPIC"),
         (["config", "get", "retention.ms"], "--topic TOPIC, --group GROUP or --broker ID"),
         (["config", "set", "a=b", "-t", "t", "--broker", "1"], "--topic TOPIC, --group GROUP or --broker ID"),
+        (["config", "get", "retention.ms", "--group", ""], "--topic TOPIC, --group GROUP or --broker ID"),
+        (["group", "reset", "", "--topic", "t", "--to-latest"], "the group's id is empty"),
         (["topic", "alter", "t"], "nothing to change"),
+        (["topic", "alter", "t", "-p", "100001"], "range"),
+        (["topic", "create", "t", "-p", "100001"], "range"),
+        (["topic", "create", "t", "-r", "10001"], "range"),
         (["consume", "t", "--offset", "1", "--from-beginning"], "give only one"),
         (["produce", "t", "-K", ""], "must not be empty"),
         (["produce", "t", "--acks", "2"], "acks"),
@@ -126,6 +131,7 @@ def test_errors_are_explained() -> None:
     assert explain(FileNotFoundError(2, "No such file", "/x")) == ["error: /x: No such file"]
     assert explain(TimeoutError())[0] == "error: no answer in time"
     assert explain(TimeoutError("n1:9092: timed out"))[0] == "error: n1:9092: timed out"
+    assert "is not text" in explain(UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"))[0]
     assert "\\udcff' is not UTF-8" in explain(UnicodeEncodeError("utf-8", "\udcff", 0, 1, "surrogates"))[0]
     assert "bug" in explain(ZeroDivisionError("x"))[1]
 

@@ -1,13 +1,13 @@
 """Where a reset takes a partition: every target, clamping, and the texts people give."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 import typer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog.cli.group.reset_plan import Known, Target, To, csv_lines, parse_csv, parse_duration, plan
+from tidelog.cli.group.reset_plan import Known, Target, To, csv_lines, parse_csv, parse_duration, plan, since
 from tidelog.ids import TopicPartition
 
 P0 = TopicPartition("orders", 0)
@@ -92,6 +92,12 @@ def test_durations(text: str, expected: timedelta) -> None:
 def test_durations_nobody_can_mean(text: str) -> None:
     with pytest.raises(typer.BadParameter, match="--by-duration"):
         parse_duration(text)
+
+
+def test_a_duration_that_is_longer_than_there_were_records_is_all_of_them() -> None:
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    assert since(timedelta(hours=1), now) == int(now.timestamp() - 3600) * 1000
+    assert since(timedelta(days=99_999_999), now) == 0
 
 
 def test_csv_there_and_back() -> None:

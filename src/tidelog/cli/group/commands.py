@@ -9,6 +9,7 @@ import typer
 
 from tidelog.cli.connecting import TIMEOUT_SECONDS, Cluster
 from tidelog.cli.group import diagnose, reset, timeline
+from tidelog.cli.group.reset import GroupArgument
 from tidelog.cli.options import DEFAULT_BOOTSTRAP, BootstrapOption, Output, OutputOption, PropertyOption
 from tidelog.cli.output import note, print_json, print_table
 from tidelog.cli.problems import Problem
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Consumer groups: who reads what, how far behind, why; and reset them.", no_args_is_help=True)
 
-GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", help="The group's id.")]
 SecondsOption = Annotated[
     float,
     typer.Option(

@@ -17,7 +17,14 @@ if TYPE_CHECKING:
     from tidelog.cli.group.reset_plan import Change, Target
     from tidelog.ids import TopicPartition
 
-GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", help="The group's id.")]
+
+def _named(group: str) -> str:
+    if not group:
+        raise typer.BadParameter("the group's id is empty: is a variable of the shell not set?")
+    return group
+
+
+GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", callback=_named, help="The group's id.")]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")]
 ForceOption = Annotated[
     bool,
@@ -133,7 +140,7 @@ def _target(
     shift_by: int | None,
     from_csv: Path | None,
 ) -> "Target":
-    from tidelog.cli.group.reset_plan import Target, To, parse_csv, parse_duration
+    from tidelog.cli.group.reset_plan import Target, To, parse_csv, parse_duration, since
 
     targets: list[Target] = []
     now = datetime.now(UTC)
@@ -148,7 +155,7 @@ def _target(
     if to_time is not None:
         targets.append(Target(To.TIME, parse_time(to_time, now, option="--to-time")))
     if by_duration is not None:
-        targets.append(Target(To.TIME, int((now - parse_duration(by_duration)).timestamp() * 1000)))
+        targets.append(Target(To.TIME, since(parse_duration(by_duration), now)))
     if shift_by is not None:
         targets.append(Target(To.SHIFT, shift_by))
     if from_csv is not None:

@@ -3,7 +3,7 @@
 import csv
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
@@ -126,6 +126,11 @@ def parse_duration(text: str, option: str = "--by-duration") -> timedelta:
     except OverflowError:
         pass
     raise typer.BadParameter(f"{option} {text}: expected PT1H30M, or a number and ms, s, m, h or d such as 90m")
+
+
+def since(duration: timedelta, now: datetime) -> int:
+    """The milliseconds since 1970 that were so long ago; before that is no time of a record."""
+    return max(0, int((now.timestamp() - duration.total_seconds()) * 1000))
 
 
 def parse_csv(lines: Iterable[str]) -> dict[TopicPartition, int]:

@@ -1,7 +1,8 @@
 """`tidelog topic …`: create, list, describe, alter, delete, and where a key lives. Moving is in `topic_moves`."""
 
+import os
 import sys
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -9,6 +10,7 @@ from tidelog.cli.connecting import TIMEOUT_SECONDS, Cluster, admin_api, result
 from tidelog.cli.options import DEFAULT_BOOTSTRAP, BootstrapOption, Output, OutputOption, PropertyOption
 from tidelog.cli.output import count, note, print_json, print_table, size
 from tidelog.cli.problems import Problem
+from tidelog.cli.render import json_bytes, printable
 from tidelog.cli.topic.moves import elect, reassign
 from tidelog.cli.topic.report import TopicReport, gather
 from tidelog.config import parse_assignments
@@ -17,6 +19,9 @@ app = typer.Typer(
     help="Create, list, describe, alter and delete topics; find a key's partition; move replicas and leaders.",
     no_args_is_help=True,
 )
+
+MAX_PARTITIONS: Final = 100_000  # both are librdkafka's
+MAX_REPLICAS: Final = 10_000
 
 TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
 ConfigOption = Annotated[
@@ -32,10 +37,14 @@ def create(
     topic: TopicArgument,
     *,
     partitions: Annotated[
-        int | None, typer.Option("--partitions", "-p", min=1, help="How many; the broker's num.partitions if not said.")
+        int | None,
+        typer.Option(
+            "--partitions", "-p", min=1, max=MAX_PARTITIONS, help="How many; the broker's num.partitions if not said."
+        ),
     ] = None,
     replication_factor: Annotated[
-        int | None, typer.Option("--replication-factor", "-r", min=1, help="Copies of each partition.")
+        int | None,
+        typer.Option("--replication-factor", "-r", min=1, max=MAX_REPLICAS, help="Copies of each partition."),
     ] = None,
     config: ConfigOption = None,
     if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Do nothing if it is there already.")] = False,
@@ -136,7 +145,9 @@ def _print_report(report: TopicReport) -> None:
 def alter(
     topic: TopicArgument,
     *,
-    partitions: Annotated[int | None, typer.Option("--partitions", "-p", min=1, help="Grow to this many.")] = None,
+    partitions: Annotated[
+        int | None, typer.Option("--partitions", "-p", min=1, max=MAX_PARTITIONS, help="Grow to this many.")
+    ] = None,
     config: ConfigOption = None,
     unset: Annotated[
         list[str] | None, typer.Option("--unset", metavar="NAME", help="Return a setting to the broker's. Repeatable.")
@@ -153,28 +164,25 @@ def alter(
         raise typer.BadParameter("nothing to change: give --partitions, --config or --unset")
     cluster = Cluster.dial(bootstrap, properties)
     before = len(cluster.topics(topic).topics[topic].partitions)
+    if partitions is not None and partitions < before:
+        raise Problem(
+            f"{topic} has {before} partitions and cannot shrink to {partitions}",
+            "records would be lost: make a new topic and copy into it",
+        )
     if settings:
         alter_configs(cluster, "topic", topic, settings)
-    if partitions is not None:
-        _grow(cluster, topic, before, partitions)
+    if partitions is not None and partitions > before:
+        result(cluster.admin.create_partitions([admin_api().NewPartitions(topic, partitions)]))
     if output is Output.JSON:
         print_json({"topic": topic, "partitions": partitions or before, "configs": settings})
         return
     for name, value in settings.items():
         print(f"{topic}: {name} is now {value}" if value is not None else f"{topic}: {name} is the broker's again")
-    if partitions is not None and partitions != before:
+    if partitions == before:
+        print(f"{topic}: has {count(before, 'partition')} already")
+    elif partitions is not None:
         print(f"{topic}: {before} → {count(partitions, 'partition')}")
         note("  careful: from now on most keys go to another partition than their older records")
-
-
-def _grow(cluster: Cluster, topic: str, before: int, partitions: int) -> None:
-    if partitions < before:
-        raise Problem(
-            f"{topic} has {before} partitions and cannot shrink to {partitions}",
-            "records would be lost: make a new topic and copy into it",
-        )
-    if partitions > before:
-        result(cluster.admin.create_partitions([admin_api().NewPartitions(topic, partitions)]))
 
 
 @app.command()
@@ -187,6 +195,7 @@ def delete(
 ) -> None:
     """Delete topics and all their records."""
     cluster = Cluster.dial(bootstrap, properties)
+    topics = list(dict.fromkeys(topics))
     for topic in topics:
         cluster.topics(topic)
     if not yes and sys.stdin.isatty():
@@ -217,22 +226,25 @@ def locate(
     from tidelog.partitioning import partition_for
 
     partitions = len(Cluster.dial(bootstrap, properties).topics(topic).topics[topic].partitions)
-    encoded = key.encode()
-    home, librdkafka = partition_for(encoded, partitions), crc32(encoded) % partitions
+    encoded = os.fsencode(key)  # a key of any bytes, as the shell gave it
+    # An empty key is none to librdkafka's default partitioner, and lands anywhere.
+    home, librdkafka = partition_for(encoded, partitions), crc32(encoded) % partitions if encoded else None
     if output is Output.JSON:
         print_json(
             {
                 "topic": topic,
-                "key": key,
+                "key": json_bytes(encoded),
                 "partitions": partitions,
                 "partition": home,
                 "partitioners": {"murmur2": home, "consistent_random": librdkafka},
             }
         )
         return
-    print(f"{key} lives in partition {home} of {topic} ({count(partitions, 'partition')})")
+    name = printable(encoded) or "the empty key"
+    elsewhere = "any partition" if librdkafka is None else f"partition {librdkafka}"
+    print(f"{name} lives in partition {home} of {topic} ({count(partitions, 'partition')})")
     print(f"  murmur2 (Tidelog, Java, kafka-python, aiokafka, franz-go)        partition {home}")
-    print(f"  consistent_random (librdkafka's default: confluent-kafka, kcat)  partition {librdkafka}")
+    print(f"  consistent_random (librdkafka's default: confluent-kafka, kcat)  {elsewhere}")
     if home == librdkafka:
         print("  both agree on this key")
     else:
