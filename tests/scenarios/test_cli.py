@@ -98,6 +98,34 @@ def test_serve_says_where_it_is_and_stops_cleanly(tmp_path: Path) -> None:
     assert "Traceback" not in err
 
 
+@pytest.mark.parametrize(
+    ("where", "words"),
+    [
+        (
+            ["-p", "{port}"],
+            "cannot listen on 127.0.0.1:{port}: Address already in use\n  next: a broker may be running",
+        ),
+        (["-p", "{port}", "--host", "nowhere.invalid"], "cannot listen on nowhere.invalid:{port}: "),
+    ],
+)
+def test_serve_says_where_it_cannot_listen(
+    tidelog_broker: Broker, tmp_path: Path, where: list[str], words: str
+) -> None:
+    port = tidelog_broker.bootstrap_servers.rpartition(":")[2]
+    command = [
+        sys.executable,
+        "-m",
+        "tidelog",
+        "serve",
+        "-d",
+        str(tmp_path),
+        *(each.format(port=port) for each in where),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"tidelog: cannot start: {words.format(port=port)}")
+
+
 def test_the_example_runs(tidelog_broker: Broker) -> None:
     environment = {**os.environ, "TIDELOG_BOOTSTRAP": tidelog_broker.bootstrap_servers}
     command = [sys.executable, str(ROOT / "examples" / "orders.py"), "250"]

@@ -323,3 +323,7 @@ def test_a_voter_is_emptied_loses_its_vote_and_gets_it_back(cluster: Cluster, ca
     wait(lambda: quorum_of(cluster, 2)[2] == [1, 2, 3], "others know of it")
     assert run(["cluster", "add", "3", "--voter", *at]) == 0
     assert "votes already" in capfd.readouterr().out
+    assert run(["cluster", "add", "9", "--voter", *at]) == 1  # a script must not take it for done
+    assert "broker 9 is not there yet" in capfd.readouterr().err
+    assert run(["cluster", "add", "--voter", *at]) == 1
+    assert "say which" in capfd.readouterr().err

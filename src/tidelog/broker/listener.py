@@ -53,7 +53,12 @@ class Listeners:
         """Every address of one name, on one port: the first picks it if any will do."""
         bound: list[tuple[str, int]] = []
         missing: OSError | None = None
-        for family, host in _families(name):
+        try:
+            families = _families(name)
+        except OSError as error:
+            error.strerror = f"cannot listen on {name}:{port}: {error.strerror}"
+            raise
+        for family, host in families:
             try:
                 sock = self._bind(family, host, port)
             except OSError as error:

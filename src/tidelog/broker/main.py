@@ -1,6 +1,7 @@
 """Running a broker as a process: event loop, signals, logs, limits."""
 
 import asyncio
+import errno
 import gc
 import logging
 import resource
@@ -27,7 +28,13 @@ def run(config: BrokerConfig) -> int:
     except DiskLocked as error:
         print(f"tidelog: {error}. Stop that broker, or give this one another --data-dir.", file=sys.stderr)
         return 1
-    except (KafkaError, WrongDirectory, OSError) as error:
+    except OSError as error:
+        what = error.strerror or str(error)
+        print(f"tidelog: cannot start: {f'{error.filename}: {what}' if error.filename else what}", file=sys.stderr)
+        if error.errno == errno.EADDRINUSE:
+            print("  next: a broker may be running there already; --port takes another, and 0 any", file=sys.stderr)
+        return 1
+    except (KafkaError, WrongDirectory) as error:
         print(f"tidelog: cannot start: {error}", file=sys.stderr)
         return 1
     if failure is not None:

@@ -47,8 +47,10 @@ def dump(
             else:
                 _print_batch(position, header, batch, records)
     if damaged:
+        directory = where.parent if where.is_file() else where
         raise Problem(
-            f"{count(damaged, 'file')} could not be read to the end", f"`tidelog log verify {where}` says what is wrong"
+            f"{count(damaged, 'file')} could not be read to the end",
+            f"`tidelog log verify {directory}` says what is wrong",
         )
 
 
@@ -114,6 +116,10 @@ def log_files(where: Path) -> list[Path]:
     if not where.exists():
         raise Problem(f"{where} does not exist", "give a data directory, a partition's directory, or a .log file")
     if where.is_file():
+        if ".log" not in where.suffixes:  # .log.corrupt-… is what a recovery has put aside
+            raise Problem(
+                f"{where} is not a .log file", "the batches are in the .log files; indexes are checked by verify"
+            )
         return [where]
     files = [path for directory in partition_directories(where) for path in segments(directory)]
     if not files:

@@ -86,8 +86,10 @@ def check_directory(config: BrokerConfig) -> None:
     directory = Path(config.log_dirs[0])
     try:
         found = decode_properties((directory / META_PROPERTIES).read_bytes())
-    except (FileNotFoundError, NotADirectoryError):
+    except FileNotFoundError:
         return
+    except NotADirectoryError:
+        raise Problem(f"{directory} is not a directory", "give --data-dir a directory, or a new name") from None
     node, cluster = found.get("node.id"), found.get("cluster.id")
     if node is not None and node != str(config.node_id):
         raise Problem(

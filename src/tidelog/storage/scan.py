@@ -49,7 +49,7 @@ class BatchReader:
         header = read_header(head)
         size = header.size
         if header.magic != MAGIC:
-            return f"magic {header.magic}"
+            return f"no batch of records is here: magic {header.magic} instead of {MAGIC}"
         if size < HEADER_SIZE:
             return f"batch length {header.batch_length} is less than a header"
         if size > left:

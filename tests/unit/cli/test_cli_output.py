@@ -114,6 +114,7 @@ def test_usage_errors_exit_2(command: list[str], words: str, capfd: pytest.Captu
         (["serve", "--config", "/does/not/exist"], "/does/not/exist: No such file"),
         (["topic", "create", "t", "-c", "retention.ms", "-b", NOWHERE], "name=value"),
         (["topic", "list", "-b", "a:b:c"], "not a broker address"),
+        (["serve", "--data-dir", __file__], f"{__file__} is not a directory"),
         (["log", "dump", "/does/not/exist"], "does not exist"),
         (["log", "verify", "/does/not/exist"], "is not a directory"),
     ],
@@ -247,6 +248,16 @@ class TestLogFiles:
         assert [report["sound"] for report in json.loads(out)] == [True, False, True]
         assert "1 partition of 3 damaged" in err
         assert sorted((path, path.read_bytes()) for path in data_dir.rglob("*") if path.is_file()) == before
+
+    def test_what_to_do_next_is_something_that_works(self, data_dir: Path, capfd: pytest.CaptureFixture[str]) -> None:
+        segment = data_dir / "orders-2" / f"{0:020d}.log"
+        segment.write_bytes(b"#" * 100)
+        assert run(["log", "dump", str(segment)]) == 1
+        out, err = capfd.readouterr()
+        assert "no batch of records is here" in out
+        assert f"`tidelog log verify {segment.parent}`" in err
+        assert run(["log", "dump", str(segment.with_suffix(".index"))]) == 1
+        assert "is not a .log file" in capfd.readouterr().err
 
     def test_a_directory_without_logs(self, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
         assert run(["log", "dump", str(tmp_path)]) == 1

@@ -17,10 +17,7 @@ _FIRST_PORT: Final = 9092
 def command_for(seen: Picture, node: int | None, bootstrap: str) -> Iterator[str]:
     """What to type where the new broker should run, and what to do then."""
     if seen.quorum is None:
-        raise Problem(
-            "this broker is alone, and a broker is added to a cluster",
-            "start it as one of several, with --voters and on its --data-dir: docs/how-to/run-a-cluster.md",
-        )
+        raise _alone()
     known = {each.id for each in seen.brokers} | set(seen.absent)
     if node in known:
         raise Problem(f"there is a broker {node} already", f"the next free id is {max(known) + 1}")
@@ -40,8 +37,17 @@ def command_for(seen: Picture, node: int | None, bootstrap: str) -> Iterator[str
     yield f"to give it a vote: tidelog cluster add {chosen} --voter -b {bootstrap}"
 
 
+def _alone() -> Problem:
+    return Problem(
+        "this broker is alone, and a broker is added to a cluster",
+        "start it as one of several, with --voters and on its --data-dir: docs/how-to/run-a-cluster.md",
+    )
+
+
 def give_vote(admin: Administration, seen: Picture, node: int | None) -> str:
-    if node is None or seen.quorum is None:
+    if seen.quorum is None:
+        raise _alone()
+    if node is None:
         raise Problem("--voter gives one broker a vote", "say which: `tidelog cluster add NODE --voter`")
     voters = [each.id for each in seen.quorum.voters]
     if node in voters:

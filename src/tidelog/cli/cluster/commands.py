@@ -159,7 +159,7 @@ def add(
     admin = Administration.of(Cluster.dial(bootstrap, properties))
     seen = admin.look()
     here = {each.id for each in seen.brokers}
-    if not (rebalance or dry_run) and not (voter and node in here):
+    if not (rebalance or dry_run or voter):
         for line in command_for(seen, node, bootstrap):
             print(line)
         return
