@@ -12,7 +12,7 @@ from tidelog.cli.options import DEFAULT_BOOTSTRAP, BootstrapOption, PropertyOpti
 from tidelog.cli.output import count, note
 from tidelog.cli.positions import Start, parse_start
 from tidelog.cli.problems import Problem
-from tidelog.cli.render import json_bytes, printable
+from tidelog.cli.render import json_bytes, printable, when
 
 _DRAIN: Final = 1000
 _TAIL: Final = -2000  # librdkafka's RD_KAFKA_OFFSET_TAIL(n) is this minus n
@@ -190,8 +190,8 @@ def _json_writer() -> Any:
 def as_text(message: Any) -> str:
     """`partition@offset  time  key  value`, with anything that could confuse a terminal escaped."""
     _, stamp = message.timestamp()
-    when = datetime.fromtimestamp(stamp / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] if stamp >= 0 else "-"
-    return f"{message.partition()}@{message.offset()}  {when}  {printable(message.key())}  {printable(message.value())}"
+    at = when(stamp) if stamp >= 0 else "-"
+    return f"{message.partition()}@{message.offset()}  {at}  {printable(message.key())}  {printable(message.value())}"
 
 
 def as_json(message: Any) -> dict[str, object]:

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +10,7 @@ import typer
 from tidelog.cli.options import Output, OutputOption
 from tidelog.cli.output import count, print_json, size
 from tidelog.cli.problems import Problem
-from tidelog.cli.render import json_bytes, printable
+from tidelog.cli.render import json_bytes, printable, when
 from tidelog.storage.naming import parse_offset_name
 
 if TYPE_CHECKING:
@@ -173,7 +172,7 @@ def _print_batch(position: int, header: "BatchHeader", batch: bytes, with_record
         count(header.records_count, "record"),
         size(header.size),
         _codec(header),
-        _when(header.max_timestamp),
+        when(header.max_timestamp),
         f"epoch {header.partition_leader_epoch}",
     ]
     if header.producer_id >= 0:
@@ -182,7 +181,7 @@ def _print_batch(position: int, header: "BatchHeader", batch: bytes, with_record
     for record in _records(batch) if with_records else ():
         headers = "".join(f"  {name}={printable(value)}" for name, value in record.headers)
         content = f"{printable(record.key)}  {printable(record.value)}{headers}"
-        print(f"    {record.offset}  {_when(record.timestamp)}  {content}")
+        print(f"    {record.offset}  {when(record.timestamp)}  {content}")
 
 
 def _batch_json(header: "BatchHeader", batch: bytes, with_records: bool) -> dict[str, object]:
@@ -237,10 +236,3 @@ def _flags(header: "BatchHeader") -> list[str]:
         HAS_DELETE_HORIZON: "delete-horizon",
     }
     return [name for bit, name in names.items() if header.attributes & bit]
-
-
-def _when(timestamp_ms: int) -> str:
-    try:
-        return datetime.fromtimestamp(timestamp_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
-    except (ValueError, OverflowError, OSError):
-        return str(timestamp_ms)

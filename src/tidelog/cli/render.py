@@ -1,6 +1,7 @@
 """Record bytes on a screen and in JSON. They are somebody else's bytes: nothing in them may steer a terminal."""
 
 from base64 import b64encode
+from datetime import UTC, datetime
 
 
 def printable(data: bytes | None) -> str:
@@ -23,3 +24,11 @@ def json_bytes(data: bytes | None) -> object:
         return data.decode()
     except UnicodeDecodeError:
         return {"base64": b64encode(data).decode()}
+
+
+def when(timestamp_ms: int) -> str:
+    """The time a record claims, which its producer may have chosen at will: the number itself beyond the year 9999."""
+    try:
+        return datetime.fromtimestamp(timestamp_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+    except (ValueError, OverflowError, OSError):
+        return str(timestamp_ms)

@@ -15,8 +15,9 @@ from tidelog.cli import run
 from tidelog.cli.orders import orders
 from tidelog.cli.output import count, print_json, print_table, size
 from tidelog.cli.problems import Problem, explain
-from tidelog.cli.render import json_bytes, printable
+from tidelog.cli.render import json_bytes, printable, when
 from tidelog.cli.topic.report import ordering, skew
+from tidelog.cli.txn.view import clock
 from tidelog.config import BROKER_SETTINGS, GROUP_SETTINGS, TOPIC_SETTINGS
 from tidelog.errors import InvalidConfig
 from tidelog.wire.record_batch import build_batch
@@ -164,6 +165,11 @@ class TestRendering:
         assert json_bytes(b"tea") == "tea"
         assert json_bytes(b"\xff\x00") == {"base64": "/wA="}
         assert json_bytes(None) is None
+
+    def test_a_time_that_no_calendar_has_is_shown_as_its_number(self) -> None:
+        assert when(1) == "1970-01-01 00:00:00.001"
+        assert (when(10**15), when(2**63 - 1)) == (str(10**15), str(2**63 - 1))
+        assert clock(2**63 - 1) == str(2**63 - 1)
 
     def test_numbers(self) -> None:
         assert (count(1, "record"), count(2000, "record")) == ("1 record", "2,000 records")

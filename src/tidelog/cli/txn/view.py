@@ -148,5 +148,8 @@ def age(duration_ms: int | None) -> str:
 
 def clock(at_ms: int) -> str:
     """This machine's time of the day, with the day if it is another one."""
-    at = datetime.fromtimestamp(at_ms / 1000)
+    try:
+        at = datetime.fromtimestamp(at_ms / 1000)
+    except (ValueError, OverflowError, OSError):  # a producer may have written any time into its records
+        return str(at_ms)
     return at.strftime("%H:%M:%S" if at.date() == datetime.now().date() else "%Y-%m-%d %H:%M:%S")
