@@ -21,13 +21,18 @@ def print_json(value: object) -> None:
 def print_table(
     columns: Sequence[str], rows: Sequence[Sequence[object]], *, right: frozenset[str] = frozenset()
 ) -> None:
-    """Aligned columns. Into a pipe nothing is cut or wrapped, so that grep and awk see whole lines."""
+    """Aligned columns. Nothing is ever cut, and into a pipe nothing is wrapped: grep and awk see whole lines."""
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for column in columns:
-        table.add_column(column, justify="right" if column in right else "left", no_wrap=not sys.stdout.isatty())
+        table.add_column(
+            column,
+            justify="right" if column in right else "left",
+            no_wrap=not sys.stdout.isatty(),
+            overflow="fold",  # a narrow terminal would have half of an id and an ellipsis
+        )
     for row in rows:
         table.add_row(*(Text("-" if cell is None else str(cell)) for cell in row))  # Text: record bytes are not markup
     _console().print(table)

@@ -183,6 +183,16 @@ class TestRendering:
 
 
 class TestReports:
+    def test_tables_in_a_narrow_terminal_are_folded_and_not_cut(
+        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+        monkeypatch.setenv("COLUMNS", "30")
+        print_table(("ID", "ADDRESS"), [("a" * 40, "broker-1.example:9092")])
+        out = capsys.readouterr().out
+        assert out.count("a") == 41  # and the one of the address
+        assert "…" not in out
+
     def test_skew(self) -> None:
         assert skew([10, 10, 10]) == 1.0
         assert skew([30, 0, 0]) == 3.0
