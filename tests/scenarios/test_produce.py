@@ -28,6 +28,17 @@ from . import kit
 CODECS = ("uncompressed", "gzip", "snappy", "lz4", "zstd")
 
 
+@pytest.mark.parametrize("topic", ["__consumer_offsets", "__transaction_state"])
+@pytest.mark.parametrize("policy", ["compact", "delete"])
+def test_what_coordinators_write_to_is_closed_to_others(topic: str, policy: str) -> None:
+    """One stray record, and after the next start no group of that partition would find its coordinator."""
+    with Broker() as broker, kit.connect(broker) as connection:
+        kit.create_topic(connection, topic, cleanup_policy=policy)
+        refused = kit.produce(connection, topic, kit.batch_of(b"stray"))
+        assert refused.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+        assert kit.read_all(connection, topic) == []
+
+
 class TestAcks:
     def test_none_one_all(self, connection: Connection) -> None:
         kit.create_topic(connection, "acks")

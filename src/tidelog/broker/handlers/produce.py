@@ -3,12 +3,14 @@
 Versions: 3-13 work; 0-2 are advertised only because kcat stops compressing when the minimum is higher. acks=0 is
 never answered (an error closes the connection, as in Kafka); acks=1 is answered after the write; acks=all after the
 records are visible: on disk with flush.on.ack, in the page cache without. A batch that opens a transaction in its log
-is written after the transaction's coordinator has vouched for it; from 12 on that also adds the partition.
+is written after the transaction's coordinator has vouched for it; from 12 on that also adds the partition. Internal
+topics are closed to everybody; Kafka leaves them open to the client.id __admin_client.
 """
 
 import asyncio
 from collections.abc import Sequence
 from typing import Final
+from uuid import UUID
 
 from tidelog.broker.connection import Part
 from tidelog.broker.coordinators.verification import Codes, TransactionVerifier, Writer
@@ -18,8 +20,9 @@ from tidelog.broker.partitions import Partitions
 from tidelog.broker.requests import Context, Endpoint, Later, RawReply
 from tidelog.broker.waiting import ParkedProduce, Waiting
 from tidelog.clock import Clock
+from tidelog.cluster.image import INTERNAL_TOPICS
 from tidelog.cluster.replica import Replica
-from tidelog.errors import CorruptMessage, ErrorCode, KafkaError
+from tidelog.errors import CorruptMessage, ErrorCode, InvalidTopic, KafkaError
 from tidelog.ids import TopicId
 from tidelog.storage.log import Appended, Verification
 from tidelog.storage.validation import needs_preparation
@@ -64,7 +67,7 @@ class ProduceHandler:
         one = decode_one(frame, body, context.version)
         if one is not None and one.acks in (1, ACKS_ALL):
             try:
-                replica = self._partitions.find(one.topic, one.topic_id, one.partition)
+                replica = self._target(one.topic, one.topic_id, one.partition)
                 config = replica.log.config
                 if config.compression_type == "producer" and not config.compacted:
                     return self._append_only(context, one, replica)
@@ -174,6 +177,13 @@ class ProduceHandler:
         self._verifier.ask(writer, [replica.partition for _, replica, _ in needing], verified)
         return words
 
+    def _target(self, topic: str, topic_id: UUID, partition: int) -> Replica:
+        replica = self._partitions.find(topic, topic_id, partition)
+        if replica.partition.topic in INTERNAL_TOPICS:
+            # A coordinator would not know of it before it loads its log again, and then stop at what it cannot read.
+            raise InvalidTopic(f"{replica.partition.topic} is internal: only coordinators write to it")
+        return replica
+
     def _targets(self, request: ProduceRequest) -> "tuple[Targets, bool]":
         """Where each batch goes, and whether one of them must be decoded by a worker process first."""
         targets: Targets = []
@@ -181,7 +191,7 @@ class ProduceHandler:
         for topic in request.topic_data:
             for data in topic.partition_data:
                 try:
-                    replica = self._partitions.find(topic.name, topic.topic_id, data.index)
+                    replica = self._target(topic.name, topic.topic_id, data.index)
                     targets.append((replica, data))
                     config = replica.log.config
                     if config.compression_type != "producer" or config.compacted:
