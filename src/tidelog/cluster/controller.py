@@ -85,6 +85,9 @@ def create_partitions(
     assignments: Sequence[Sequence[int]] | None = None,
 ) -> list[AnyRecord]:
     topic = known_topic(image, name)
+    if topic.internal:
+        # A group or a transactional id lives in the partition that its hash modulo their number names.
+        raise InvalidRequest(f"topic {name!r} is internal and cannot grow: what is in it would not be found again")
     have = len(topic.partitions)
     if total == have:
         raise InvalidPartitions(f"topic {name!r} already has {have} partitions")

@@ -45,6 +45,12 @@ REFUSALS: list[tuple[ErrorCode, Callable[[], object]]] = [
         ErrorCode.INVALID_REQUEST,
         lambda: controller.delete_topic(create(name="__consumer_offsets"), "__consumer_offsets"),
     ),
+    (
+        ErrorCode.INVALID_REQUEST,
+        lambda: controller.create_partitions(
+            create(name="__transaction_state"), "__transaction_state", total=9, brokers=[1]
+        ),
+    ),
 ]
 
 
