@@ -53,7 +53,9 @@ def test_a_pipeline_is_watched_and_stopped(environment: dict[str, str], topics: 
         assert (ended["rows"], ended["stopped"]) == (5, True)
     assert running.returncode == 0
     assert "pandas" not in (tmp_path / "errors").read_text()
-    assert "state        stopped" in tidelog("pipeline", "status", "copy").stdout
+    shown = tidelog("pipeline", "status", "copy").stdout
+    assert "state        stopped" in shown
+    assert "None" not in shown
     assert tidelog("pipeline", "stop", "copy").stdout == "copy does not run: stopped\n"
     deadline = time.monotonic() + 60
     while len(committed(topics.bootstrap, target)) < 5 and time.monotonic() < deadline:

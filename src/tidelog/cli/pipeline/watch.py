@@ -35,7 +35,8 @@ def status(name: NameArgument, output: OutputOption = Output.TEXT) -> None:
         print_json(facts)
         return
     for key, fact in facts.items():
-        print(f"{key:<12} {fact}")
+        if fact is not None:
+            print(f"{key:<12} {f'{fact:,.1f}' if isinstance(fact, float) else fact}")
 
 
 def stop(
