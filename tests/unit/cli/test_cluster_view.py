@@ -97,6 +97,7 @@ def test_words_for_ends() -> None:
     assert how_it_ended(0) == "stopped cleanly"
     assert how_it_ended(1) == "with exit code 1"
     assert last_words("a\n\n b \n\n") == "b"
+    assert last_words("error: no such setting\n  next: look it up\n") == "no such setting"
     assert last_words("") == "it said nothing"
     assert not is_alive(2**22 + 1, "anything")
 

@@ -129,7 +129,8 @@ class Run:
 
     def _announce(self, seconds: float) -> None:
         cluster = self._cluster
-        self._say(f"{len(cluster.nodes)} brokers are ready after {seconds:.1f} s: {cluster.bootstrap_servers}")
+        told = "1 broker is" if len(cluster.nodes) == 1 else f"{len(cluster.nodes)} brokers are"
+        self._say(f"{told} ready after {seconds:.1f} s: {cluster.bootstrap_servers}")
         where = "" if cluster.data_dir == HERE else f" -d {cluster.data_dir}"
         print(
             f"\n"
@@ -238,8 +239,9 @@ def how_it_ended(code: int | None) -> str:
 
 
 def last_words(said: str) -> str:
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
-    return lines[-1] if lines else "it said nothing"
+    """What is wrong, and not what to do next about it, which is said after it."""
+    lines = [line.strip() for line in said.splitlines() if line.strip() and not line.startswith("  next: ")]
+    return lines[-1].removeprefix("error: ") if lines else "it said nothing"
 
 
 def say(text: str) -> None:
