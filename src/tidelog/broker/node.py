@@ -42,6 +42,7 @@ from tidelog.broker.listener import Listeners
 from tidelog.broker.logs import get_logger
 from tidelog.broker.metadata import LocalMetadata, Metadata
 from tidelog.broker.partitions import Partitions
+from tidelog.broker.peers.links import MARKERS, VERIFICATIONS
 from tidelog.broker.peers.marker_sender import MarkerSender, WritesMarkers
 from tidelog.broker.recovery_points import RecoveryPoints
 from tidelog.broker.requests import Endpoint
@@ -172,7 +173,7 @@ class Node:
     def _markers_to_all(self, loop: asyncio.AbstractEventLoop) -> WritesMarkers:
         if self.cluster is None:
             return self.markers
-        return MarkerSender(self.config.node_id, self.markers, self.metadata, self.cluster.link_to, loop)
+        return MarkerSender(self.config.node_id, self.markers, self.metadata, self.cluster.links_for(MARKERS), loop)
 
     def _load_metadata(self) -> Metadata:
         now_ms = self.clock.now_ms()
@@ -238,7 +239,7 @@ class Node:
         transaction_requests = TransactionRequests(self.transactions.coordinator, self.producer_ids)
         remote: Remote | None = None
         if self.cluster is not None:
-            remote = Remote(config.node_id, self.transactions.coordinator, self.cluster.link_to)
+            remote = Remote(config.node_id, self.transactions.coordinator, self.cluster.links_for(VERIFICATIONS))
         verifier = TransactionVerifier(self.transactions.coordinator, remote)
         handlers = (
             ProduceHandler(self.partitions, self.waiting, self.flusher, self.deep_work, verifier, self.clock),

@@ -8,6 +8,7 @@ import sys
 from asyncio import StreamReader, StreamWriter
 from pathlib import Path
 from random import Random
+from uuid import UUID
 
 import pytest
 import uvloop
@@ -16,15 +17,20 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "storage"))
 
 from sim_disk import SimDisk
 
-from tidelog.broker.peers.links import PeerLink, Unreachable
+from tidelog.broker.partitions import Partitions
+from tidelog.broker.peers.links import FETCHES, MARKERS, PROBES, VERIFICATIONS, PeerLink, Unreachable
 from tidelog.broker.peers.quorum import Quorum
 from tidelog.broker.peers.quorum_metadata import CHANGES, HEARTBEATS, QuorumMetadata
+from tidelog.broker.peers.side import ClusterSide
 from tidelog.clock import SystemClock
 from tidelog.cluster.metadata_log import METADATA_CONFIG, METADATA_PARTITION
 from tidelog.cluster.metadata_machine import MetadataMachine
 from tidelog.cluster.quorum_store import QuorumStore, open_log
+from tidelog.config import Given, Source
+from tidelog.config.broker import from_layers
 from tidelog.consensus.settings import DEFAULTS
 from tidelog.consensus.voters import ReplicaKey
+from tidelog.storage.log_dir import LogDir
 from tidelog.wire.messages.peers import QuorumStateRequest
 
 
@@ -60,6 +66,33 @@ def test_heartbeats_have_a_connection_of_their_own() -> None:
         replica.raft.leader = ReplicaKey(3, "disk-3")
         assert metadata.link_to_leader(HEARTBEATS) is not beats
         await metadata.stop()
+
+    asyncio.run(look())
+
+
+def cluster_side() -> ClusterSide:
+    config = from_layers(
+        {
+            name: (Given(text, Source.STATIC_BROKER_CONFIG, "a test"),)
+            for name, text in {"node.id": "1", "controller.quorum.voters": "1@127.0.0.1:1,2@127.0.0.1:2"}.items()
+        }
+    )
+    directory = LogDir.open(SimDisk(), "/data", cluster_id=None, node_id=1, new_id=lambda: UUID(int=1))
+    clock, loop = SystemClock(), asyncio.get_running_loop()
+    return ClusterSide(config, directory, Partitions(directory, config, clock), clock, loop, lambda reason: None)
+
+
+def test_a_fetch_waits_behind_nothing_that_may_wait_for_it() -> None:
+    """The end of a transaction is answered when its followers have it. Asked for by one of them on the connection by
+    which it fetches, the answer that brings it there would wait behind, until the fetch is given up; and an idle fetch
+    kept verifications waiting, and made the controller believe that a broker does not answer."""
+
+    async def look() -> None:
+        side = cluster_side()
+        links = [side.links_for(purpose)(2) for purpose in (FETCHES, MARKERS, VERIFICATIONS, PROBES)]
+        assert len(set(links)) == 4
+        assert side.replication.link_to(2) is links[0]
+        assert side.links_for(MARKERS)(3) is not side.links_for(MARKERS)(2) is links[1]
 
     asyncio.run(look())
 

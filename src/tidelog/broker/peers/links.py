@@ -17,6 +17,9 @@ from tidelog.wire.schema import ApiSpec, Message, decode, encode, spec_of
 
 Address = tuple[str, int]
 
+FETCHES, MARKERS, VERIFICATIONS, PROBES = "fetches", "markers", "verifications", "probes"
+"""What links are for."""
+
 CONNECT_SECONDS: Final = 1.0
 READ_AHEAD: Final = 4 * 1024 * 1024
 CORRELATION_ID_MAX: Final = 2**31 - 1

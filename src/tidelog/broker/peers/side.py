@@ -6,6 +6,7 @@ import secrets
 import socket
 from asyncio import AbstractEventLoop
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import Final
 from uuid import uuid4
@@ -16,7 +17,7 @@ from tidelog.broker.listener import Listeners
 from tidelog.broker.partitions import Partitions
 from tidelog.broker.peers.bootstrap import form_if_new
 from tidelog.broker.peers.isr import IsrKeeper, SilenceWatch
-from tidelog.broker.peers.links import Address, PeerLink
+from tidelog.broker.peers.links import FETCHES, PROBES, Address, PeerLink
 from tidelog.broker.peers.membership import Membership
 from tidelog.broker.peers.office import Office
 from tidelog.broker.peers.quorum import Quorum
@@ -62,7 +63,7 @@ class ClusterSide:
         self._loop = loop
         self._address: Address = address
         self._incarnation = uuid4()
-        self._links: dict[int, PeerLink] = {}
+        self._links: dict[tuple[str, int], PeerLink] = {}
         self._forming: asyncio.Task[None] | None = None
         self._store = self._open_store()
         self.quorum = Quorum(
@@ -82,7 +83,9 @@ class ClusterSide:
             on_failure=on_failure,
         )
         self.metadata = QuorumMetadata(self.quorum)
-        self.office = Office(self.quorum, self.metadata, config, partitions.topic_config, self.link_to, clock)
+        self.office = Office(
+            self.quorum, self.metadata, config, partitions.topic_config, self.links_for(PROBES), clock
+        )
         self.isr = IsrKeeper(config.node_id, partitions, self.metadata, config.replica_lag_time_max_ms, clock)
         self.silence = SilenceWatch(
             partitions,
@@ -108,7 +111,7 @@ class ClusterSide:
             config.node_id,
             loop,
             clock,
-            self.link_to,
+            self.links_for(FETCHES),
             lambda: self.metadata.broker_epoch,
             partitions.checkpoint,
             on_failure,
@@ -141,11 +144,17 @@ class ClusterSide:
 
     # -- other brokers ----------------------------------------------------------------------------------------------
 
-    def link_to(self, node_id: int) -> PeerLink:
-        link = self._links.get(node_id)
+    def links_for(self, purpose: str) -> Callable[[int], PeerLink]:
+        """One to each broker for each purpose: answers come in order. The end of a transaction is answered when its
+        followers have it, and one of them may be this broker, by the answer to a fetch that must not wait behind."""
+        return partial(self._link, purpose)
+
+    def _link(self, purpose: str, node_id: int) -> PeerLink:
+        link = self._links.get((purpose, node_id))
         if link is None:
             client_id = f"tidelog-{self._config.node_id}"
-            link = self._links[node_id] = PeerLink(self._loop, lambda: self._address_of(node_id), client_id)
+            link = PeerLink(self._loop, lambda: self._address_of(node_id), client_id)
+            self._links[purpose, node_id] = link
         return link
 
     def _address_of(self, node_id: int) -> Address | None:
