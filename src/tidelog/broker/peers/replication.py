@@ -18,6 +18,8 @@ from tidelog.cluster.replica import Replica
 from tidelog.cluster.throttle import Throttle
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicId
+from tidelog.storage.disk import OUT_OF_DESCRIPTORS
+from tidelog.storage.flush import Flush
 from tidelog.wire.messages.data import (
     FetchPartition,
     FetchRequest,
@@ -62,8 +64,9 @@ class Replication:
     ) -> None:
         self.throttle = throttle
         self.is_in_sync = is_in_sync
-        self.checkpoint = checkpoint
-        """Makes recovery points durable: after a cut they must not lie behind the end of the log."""
+        self._checkpoint = checkpoint
+        """Makes recovery points durable."""
+        self._cut: set[Replica] = set()
         self.node_id = node_id
         self.loop = loop
         self.clock = clock
@@ -89,6 +92,17 @@ class Replication:
         for replica in replicas:
             for loop in self._by_leader.values():
                 loop.remove(replica)
+
+    def note_cut(self, replica: Replica) -> None:
+        self._cut.add(replica)
+
+    async def settle_cuts(self) -> None:
+        """Before anything is taken: a recovery believes what is before the recovery point, and that may lie behind the
+        end of a log that was cut. What fails is tried again."""
+        if self._cut:
+            cut = frozenset(self._cut)
+            await self._checkpoint()
+            self._cut -= cut
 
     async def stop(self) -> None:
         await asyncio.gather(*(loop.stop() for loop in self._by_leader.values()))
@@ -134,13 +148,9 @@ class LeaderLoop:
 
     async def _round(self) -> bool:
         """One fetch. False if there is nothing to ask for now."""
-        now = self._room.loop.time()
-        asked = {
-            key: replica
-            for key, replica in self._replicas.items()
-            if replica.log.failure is None and self._paused.get(replica, 0.0) <= now
-        }
-        await self._flush([replica for replica in asked.values() if replica.safe_offset < replica.log.end_offset])
+        await self._room.settle_cuts()
+        await self._flush([each for each in self._due().values() if each.safe_offset < each.log.end_offset])
+        asked = self._due()
         if not asked:
             return False
         held_back, budget, wait_ms = self._limits(asked.values())
@@ -171,9 +181,17 @@ class LeaderLoop:
                 heard.append((replica, wish, result))
         await self._flush(appended)
         for replica, wish, result in heard:
-            if result.error_code == 0:
+            if result.error_code == 0 and replica.log.failure is None:
                 follower.hear(replica, wish.leader_epoch, result.high_watermark, result.log_start_offset)
         return True
+
+    def _due(self) -> dict[tuple[UUID, int], Replica]:
+        now = self._room.loop.time()
+        return {
+            key: replica
+            for key, replica in self._replicas.items()
+            if replica.log.failure is None and self._paused.get(replica, 0.0) <= now
+        }
 
     def _limits(self, replicas: Iterable[Replica]) -> tuple[set[Replica], int, int]:
         """Whose copying is limited, how many bytes each may get now, and how long to wait for an answer: what had to be
@@ -220,12 +238,15 @@ class LeaderLoop:
                 # The metadata of one of us is not the newest. It soon will be.
                 self._paused[replica] = self._room.loop.time() + PAUSE_SECONDS
             elif result.diverging_epoch.epoch >= 0:
+                self._room.note_cut(replica)
                 end = follower.part(replica, wish, result.diverging_epoch.epoch, result.diverging_epoch.end_offset)
-                await self._room.checkpoint()
+                await self._room.settle_cuts()
                 log.info("cut back to the leader's history", partition=str(replica.partition), end_offset=end)
             else:
                 return follower.take(replica, result.records or b"", wish, self._room.clock.now_ms())
         except KafkaError as error:
+            if replica.log.closed:
+                return False  # deleted while the leader was asked: no fault of the disk
             log.warning("not followed", partition=str(replica.partition), error=str(error))
             self._paused[replica] = self._room.loop.time() + 1.0
             if replica.log.failure is not None:
@@ -241,8 +262,9 @@ class LeaderLoop:
             "the leader has nothing at this offset", partition=str(replica.partition), offset=wish.fetch_offset,
             leader_start=start, leader_end=end,
         )  # fmt: skip
+        self._room.note_cut(replica)
         follower.begin_anew(replica, wish, start, end, self._room.clock.now_ms())
-        await self._room.checkpoint()
+        await self._room.settle_cuts()
 
     async def _bounds(self, replica: Replica, wish: follower.Wish, which: int) -> int | None:
         request = ListOffsetsRequest(
@@ -276,15 +298,25 @@ class LeaderLoop:
         if not flushes:
             return
 
-        def run() -> None:
-            for _, flush in flushes:
-                flush.run()
+        def run() -> list[OSError | None]:
+            return [_error_of(flush) for _, flush in flushes]
 
-        try:
-            await self._room.loop.run_in_executor(None, run)
-        except OSError as error:
-            self._room.on_disk_error(f"a follower's log could not be synced: {error}")
-            return
-        for replica, flush in flushes:
-            if replica.log.failure is None:
+        errors = await self._room.loop.run_in_executor(None, run)
+        for (replica, flush), error in zip(flushes, errors, strict=True):
+            if replica.log.closed:
+                continue  # deleted while the sync ran: its files were taken from under it
+            if error is not None and error.errno in OUT_OF_DESCRIPTORS:
+                # It passes, and says nothing of the disk.
+                self._paused[replica] = self._room.loop.time() + PAUSE_SECONDS
+            elif error is not None:
+                self._room.on_disk_error(f"a follower's log could not be synced: {error}")
+            elif replica.log.failure is None:
                 replica.log.complete_flush(flush)
+
+
+def _error_of(flush: Flush) -> OSError | None:
+    try:
+        flush.run()
+    except OSError as error:
+        return error
+    return None
