@@ -36,15 +36,20 @@ class Cleaner:
         self._deep_work = deep_work
         self._clock = clock
         directory = partitions.directory
-        known = {each.partition for each in partitions}
-        stored = read_cleaner_checkpoint(directory.disk, directory.path)
-        self._cleaned_to = {place: offset for place, offset in stored.items() if place in known}
+        self._cleaned_to = read_cleaner_checkpoint(directory.disk, directory.path)
+        self._written = True
         self._generations: dict[TopicPartition, int] = {}
         """Of the logs as they were when they were looked at last."""
         self._uncleanable: dict[TopicPartition, str] = {}
         """Logs whose compaction failed, and why: left alone until a restart, so that they cannot starve the others."""
-        if self._cleaned_to != stored:
-            self._write_checkpoint()  # a crash came between a topic's removal and `forget`
+
+    def forget_absent(self) -> None:
+        """With every log open: a crash may have come between a topic's removal and `forget`."""
+        known = {each.partition for each in self._partitions}
+        present = {place: offset for place, offset in self._cleaned_to.items() if place in known}
+        if present != self._cleaned_to:
+            self._cleaned_to = present
+            self._write_checkpoint()
 
     def forget(self, replicas: Iterable[Replica]) -> None:
         """These partitions are gone. A new topic of that name has nothing clean and nothing broken."""
@@ -54,14 +59,22 @@ class Cleaner:
             self._generations.pop(place, None)
         if gone & self._cleaned_to.keys():
             self._cleaned_to = {place: offset for place, offset in self._cleaned_to.items() if place not in gone}
-            self._write_checkpoint()
+            self._written = False
+            try:
+                self._write_checkpoint()
+            except OSError as error:
+                # On a full disk topics are deleted to make room: nothing may keep them from it.
+                log.warning("the cleaner's checkpoint is written later", error=str(error))
 
     def _write_checkpoint(self) -> None:
         directory = self._partitions.directory
         write_cleaner_checkpoint(directory.disk, directory.path, self._cleaned_to)
+        self._written = True
 
     async def run(self) -> None:
         """Compact until nothing is due."""
+        if not self._written:
+            self._write_checkpoint()
         self._roll_overdue()
         while (chosen := self._dirtiest()) is not None:
             await self._clean(chosen)

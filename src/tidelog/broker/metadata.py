@@ -42,8 +42,14 @@ class Metadata(ABC):
         """Let listeners finish what they could not do when the image changed."""
 
     async def _follow(self, before: MetadataImage, after: MetadataImage) -> None:
+        failure: StorageOffline | None = None
         for listener in self._listeners:
-            await listener(before, after)
+            try:
+                await listener(before, after)
+            except StorageOffline as error:
+                failure = error  # the others will not be told of this change again
+        if failure is not None:
+            raise failure
 
 
 class LocalMetadata(Metadata):

@@ -128,6 +128,8 @@ class Node:
             all_open = True
             self.cleaner = Cleaner(self.partitions, self.deep_work, self.clock)
             self.partitions.on_removed = self._let_go
+            if self.cluster is None:
+                self._forget_absent()
             self.dispatcher = Dispatcher(self._make_endpoints(), loop)
             self.listeners = Listeners(loop, self.config, self._listened_to(loop, self.dispatcher))
             self.background = Background(
@@ -149,7 +151,7 @@ class Node:
             raise
         if self.cluster is not None:
             await self.cluster.join(self.addresses)
-            self.directory.forget_absent()
+            self._forget_absent()
         self.listeners.start()
         self.background.start()
 
@@ -161,6 +163,8 @@ class Node:
 
         side = ClusterSide(self.config, self.directory, self.partitions, self.clock, loop, self._give_up_directory)
         self.partitions.may_act = side.is_registered_in
+        self.partitions.is_removed = lambda topic_id: topic_id in side.quorum.machine.removed_topics
+        self.partitions.may_miss_removals = True
         return side
 
     def _listened_to(self, loop: asyncio.AbstractEventLoop, handle: FrameHandler) -> FrameHandler:
@@ -186,6 +190,7 @@ class Node:
         image = metadata_log.replay(MetadataImage(self.directory.cluster_id))
         for topic_id, name in metadata_log.removed_topics.items():
             self.directory.delete_leftovers(name, topic_id)
+        self.partitions.is_removed = lambda topic_id: topic_id in metadata_log.removed_topics
         metadata_log.snapshot_if_worthwhile(image, now_ms=now_ms)
         return LocalMetadata(metadata_log, image, self.clock, self._give_up_directory)
 
@@ -194,8 +199,13 @@ class Node:
         self.partitions.on_role = self._on_role
         self.partitions.on_short = self.waiting.on_failure
         await self.partitions.follow(MetadataImage(self.metadata.image.cluster_id), self.metadata.image)
-        if self.cluster is None:
+
+    def _forget_absent(self) -> None:
+        """A crash may have come before what is said of removed partitions was forgotten. Of those that the disk did not
+        let this broker open yet it must be remembered what was deleted from them, and what readers saw."""
+        if self.partitions.is_complete:
             self.directory.forget_absent()
+            self.cleaner.forget_absent()
 
     def _adopt(self, replica: Replica) -> None:
         replica.on_watermark = self.waiting.on_watermark

@@ -43,6 +43,8 @@ class Partitions:
         self._acted = False
         self._incomplete: set[str] = set()
         """Topics of which something is still to be created or removed here."""
+        self._unforgotten = False
+        """Checkpoints on disk still speak of logs that were removed."""
         self._checkpointing = asyncio.Lock()
         self.on_created: Callable[[Replica], None] = lambda replica: None
         self.on_removed: Callable[[list[Replica]], None] = lambda replicas: None
@@ -53,12 +55,22 @@ class Partitions:
         self.may_act: Callable[[MetadataImage], bool] = lambda image: True
         """Whether the roles that an image gives to this broker are meant for this process, and not for an earlier one
         that had what was in its memory."""
+        self.is_removed: Callable[[UUID], bool] = lambda topic_id: False
+        """Whether there was a topic of this id, as far as is known."""
+        self.may_miss_removals = False
+        """Whether a topic may be removed and made anew without this broker hearing of it: it is away, and what it is
+        told when it is back is only what there is."""
 
     def __iter__(self) -> Iterator[Replica]:
         for replicas in self._by_name.values():
             for replica in replicas:
                 if replica is not None:
                     yield replica
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether everything that the image has for this broker is here."""
+        return not self._incomplete
 
     def get(self, topic: str, partition: int) -> Replica:
         replicas = self._by_name.get(topic)
@@ -117,51 +129,83 @@ class Partitions:
 
     async def follow(self, before: MetadataImage, after: MetadataImage) -> None:
         """Bring the disk in step: new partitions get logs, removed topics lose theirs, changed settings take effect;
-        and every replica learns who leads it."""
+        and every replica learns who leads it. What the disk prevents of it is told at the end, and done when the image
+        is followed again: nothing else may wait for it."""
         if before.configs != after.configs:
             self._reconfigure(before, after)
+        failure: StorageOffline | None = None
         for name, topic in before.topics.items():
             now = after.topics.get(name)
             if now is None or now.topic_id != topic.topic_id:
-                await self._remove(topic)
+                try:
+                    await self._remove(topic)
+                except OSError as error:
+                    failure = StorageOffline(f"{name} is not removed from disk yet: {error}")
         acts = self.may_act(after)
-        failure: StorageOffline | None = None
         for name, topic in after.topics.items():
             known = before.topics.get(name) is topic and name in self._by_name and acts == self._acted
             if not known or name in self._incomplete:
                 try:
                     await self._host(topic, self.topic_config(after, name), acts)
                 except StorageOffline as error:
-                    failure = error  # the other topics are none the worse
+                    failure = error
         self._acted = acts
         if failure is not None:
             raise failure
 
     async def _host(self, topic: TopicImage, config: TopicConfig, acts: bool) -> None:
-        """What a full disk, too many open files or a directory of another topic prevents is told, and done when the
-        image is followed again."""
         replicas = self._by_name.get(topic.name, [])
         self._by_name[topic.name] = self._by_id[topic.topic_id] = replicas
         self._incomplete.add(topic.name)
-        try:
-            for partition in topic.partitions:
-                place = TopicPartition(topic.name, partition.partition)
-                if partition.partition == len(replicas):
-                    replicas.append(None)
-                replica = replicas[partition.partition]
-                if self._node_id in partition.replicas:
-                    if replica is None:
-                        replica = self._create(place, topic, partition, config)
-                        replicas[partition.partition] = replica
-                        await asyncio.sleep(0)  # each costs a few file operations, and others have their turn
-                    if acts:
-                        self._assume(replica, partition)
-                elif replica is not None:
-                    replicas[partition.partition] = None
-                    await self._drop([replica])
-        except (OSError, KafkaError) as error:
-            raise StorageOffline(f"{place} cannot be hosted yet: {error}") from error
+        failure: StorageOffline | None = None
+        for partition in topic.partitions:
+            place = TopicPartition(topic.name, partition.partition)
+            if partition.partition == len(replicas):
+                replicas.append(None)
+            try:
+                await self._host_one(place, topic, partition, replicas, config, acts)
+            except (OSError, KafkaError) as error:
+                failure = StorageOffline(f"{place} is not in step yet: {error}")
+                await asyncio.sleep(0)
+        if failure is not None:
+            raise failure
         self._incomplete.discard(topic.name)
+
+    async def _host_one(
+        self,
+        place: TopicPartition,
+        topic: TopicImage,
+        partition: PartitionImage,
+        replicas: Hosted,
+        config: TopicConfig,
+        acts: bool,
+    ) -> None:
+        replica = replicas[partition.partition]
+        if self._node_id in partition.replicas:
+            if replica is None:
+                await self._forget_removed()
+                self._make_way(place, topic.topic_id, acts)
+                replica = replicas[partition.partition] = self._create(place, topic, partition, config)
+                await asyncio.sleep(0)  # each costs a few file operations, and others have their turn
+            if acts:
+                self._assume(replica, partition)
+        elif replica is not None:
+            replicas[partition.partition] = None
+            await self._drop([replica])
+
+    def _make_way(self, place: TopicPartition, topic_id: UUID, acts: bool) -> None:
+        """What is there in the name of `place` may be of a topic that was removed while this broker was away."""
+        found = self.directory.topic_id_of(place)
+        if found is None or found == topic_id or not (self.is_removed(found) or self.may_miss_removals):
+            return
+        if not acts:
+            # An image from before this process began may be older than what is on its disk.
+            raise StorageOffline(f"its directory is of another topic of that name, with id {found}")
+        if self.is_removed(found):
+            self.directory.delete_log(place)()
+        else:
+            kept_in = self.directory.set_aside(place)
+            log.warning("a directory of a topic that is gone is set aside", partition=str(place), kept_in=kept_in)
 
     def _create(
         self, place: TopicPartition, topic: TopicImage, partition: PartitionImage, config: TopicConfig
@@ -228,11 +272,23 @@ class Partitions:
     async def _drop(self, replicas: list[Replica]) -> None:
         self.on_removed(replicas)
         loop = asyncio.get_running_loop()
+        self._unforgotten = True
+        failure: OSError | None = None
         for replica in replicas:
-            delete = self.directory.delete_log(replica.partition)
-            await loop.run_in_executor(None, delete)
-        # Before the name can be used again: or a crash would hand the new topic the old one's offsets.
-        await self.checkpoint()
+            try:
+                delete = self.directory.delete_log(replica.partition)
+                await loop.run_in_executor(None, delete)
+            except OSError as error:
+                failure = error  # what is left goes when its name is needed, or with the next start
+        await self._forget_removed()
+        if failure is not None:
+            raise failure
+
+    async def _forget_removed(self) -> None:
+        """Before a name can be used again: or a crash would hand the new topic the old one's offsets."""
+        if self._unforgotten:
+            await self.checkpoint()
+            self._unforgotten = False
 
     async def checkpoint(self) -> None:
         """One at a time, so that the newest is written last."""

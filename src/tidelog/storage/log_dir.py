@@ -34,6 +34,7 @@ from tidelog.storage.open_segments import OpenSegments
 
 _NAME_MAX: Final = 255
 _DELETE_SUFFIX: Final = "-delete"
+_STRAY_SUFFIX: Final = "-stray"
 
 
 class WrongDirectory(Exception):
@@ -145,18 +146,28 @@ class LogDir:
         """The log is gone at once; call what is returned in a thread to free its space. Write a checkpoint before a log
         of that name is created again.
         """
+        target = self._take_out(partition, _DELETE_SUFFIX)
+        return lambda: self.disk.remove_tree(target)
+
+    def set_aside(self, partition: TopicPartition) -> str:
+        """As `delete_log`, but what was in it is kept, under the name that is returned."""
+        return self._take_out(partition, _STRAY_SUFFIX)
+
+    def _take_out(self, partition: TopicPartition, kind: str) -> str:
         log = self.logs.pop(partition, None)
         if log is not None:
             log.abandon("deleted")
         for offsets in (self._recovery_points, self._start_offsets, self.high_watermarks):
             offsets.pop(partition, None)
-        directory = self._directory_of(partition)
-        topic_id = self._read_topic_id(directory) or NO_TOPIC_ID
-        suffix = f"-{partition.partition}.{topic_id.hex}{_DELETE_SUFFIX}"
+        suffix = f"-{partition.partition}.{(self.topic_id_of(partition) or NO_TOPIC_ID).hex}{kind}"
         target = f"{self.path}/{partition.topic[: _NAME_MAX - len(suffix)]}{suffix}"
         with suppress(FileNotFoundError):
-            self.disk.rename(directory, target)
-        return lambda: self.disk.remove_tree(target)
+            self.disk.rename(self._directory_of(partition), target)
+        return target
+
+    def topic_id_of(self, partition: TopicPartition) -> TopicId | None:
+        """Of the topic that the directory of this name is of, as far as it says."""
+        return self._read_topic_id(self._directory_of(partition))
 
     def delete_leftovers(self, topic: str, topic_id: UUID) -> None:
         """Directories of a deleted topic that a crash left behind; those of a new topic of that name stay."""

@@ -74,6 +74,9 @@ class QuorumMetadata(Metadata):
                     except KafkaError as error:
                         # What could not be done is tried again by `settle`; the cluster goes on meanwhile.
                         log.warning("metadata not followed in full", error=str(error))
+                    except Exception:
+                        # Who no longer follows leads on what others lead by now, and still says that it is there.
+                        log.exception("metadata not followed in full")
             async with self._progress:
                 self._followed = offset
                 self._progress.notify_all()

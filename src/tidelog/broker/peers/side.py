@@ -83,9 +83,7 @@ class ClusterSide:
             on_failure=on_failure,
         )
         self.metadata = QuorumMetadata(self.quorum)
-        self.office = Office(
-            self.quorum, self.metadata, config, partitions.topic_config, self.links_for(PROBES), clock
-        )
+        self.office = Office(self.quorum, self.metadata, config, partitions.topic_config, self.links_for(PROBES), clock)
         self.isr = IsrKeeper(config.node_id, partitions, self.metadata, config.replica_lag_time_max_ms, clock)
         self.silence = SilenceWatch(
             partitions,
