@@ -109,6 +109,14 @@ class Liveness:
         for node in suspects:
             self.suspect(node, monotonic_ms)
 
+    def expect(self, nodes: Iterable[int], deadline_ms: int) -> None:
+        """Those that nobody listens for yet: a new controller learns of some only when what the last one decided is
+        committed."""
+        for node in nodes:
+            if node not in self._deadlines:
+                self._deadlines[node] = deadline_ms
+                self._presumed.add(node)
+
     def heard(self, node_id: int, monotonic_ms: int) -> None:
         self._deadlines[node_id] = monotonic_ms + self._session_ms
         self._presumed.discard(node_id)

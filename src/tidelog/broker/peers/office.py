@@ -126,7 +126,7 @@ class Office:
             await self._metadata.change(lambda image: brokers.begin_stop(image, node_id))
             log.info("broker stops", node=node_id)
         elif broker.fenced and not request.wants_stop and request.metadata_offset > request.broker_epoch:
-            await self._metadata.change(lambda image: brokers.unfence(image, node_id))
+            await self._metadata.change(lambda image: self._or_unclean(image, brokers.unfence(image, node_id)))
             log.info("broker is back", node=node_id)
         image = self._quorum.machine.image
         fenced = image.brokers[node_id].fenced if node_id in image.brokers else True
@@ -187,15 +187,27 @@ class Office:
     async def _look(self) -> None:
         now_ms = self._clock.monotonic_ms()
         self._liveness.heard(self._quorum.node_id, now_ms)
+        image = self._quorum.machine.image
+        self._liveness.expect(
+            (node_id for node_id, broker in image.brokers.items() if not broker.fenced),
+            now_ms + self._config.broker_session_timeout_ms,
+        )
         for node_id in self._liveness.silent(now_ms):
             log.warning("broker is silent", node=node_id)
-            await self._metadata.change(lambda image, node_id=node_id: self._fence(image, node_id))  # type: ignore[misc]
+            await self._fence(node_id, now_ms)
         if self._config.auto_leader_rebalance_enable and now_ms >= self._balance_at:
             self._balance_at = now_ms + 1000 * self._config.leader_imbalance_check_interval_seconds
             await self._metadata.change(elections.preferred_where_possible)
 
-    def _fence(self, image: MetadataImage, node_id: int) -> list[AnyRecord]:
-        records = brokers.fence(image, node_id)
+    async def _fence(self, node_id: int, now_ms: int) -> None:
+        try:
+            await self._metadata.change(lambda image: self._or_unclean(image, brokers.fence(image, node_id)))
+        except KafkaError as error:
+            log.warning("broker not fenced yet", node=node_id, error=str(error))
+            self._liveness.expect([node_id], now_ms)  # else nobody would ever miss it again
+
+    def _or_unclean(self, image: MetadataImage, records: list[AnyRecord]) -> list[AnyRecord]:
+        """Brokers come and go, and what has no leader then gets one at any price where that is wanted."""
         return [*records, *self._unclean(image.apply(records))] if records else []
 
     def _unclean(self, image: MetadataImage) -> list[AnyRecord]:
