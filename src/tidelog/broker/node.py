@@ -150,10 +150,21 @@ class Node:
             self.directory.close(clean=all_open and isinstance(error, OSError))
             raise
         if self.cluster is not None:
-            await self.cluster.join(self.addresses)
+            await self._join(self.cluster)
             self._forget_absent()
         self.listeners.start()
         self.background.start()
+
+    async def _join(self, cluster: "ClusterSide") -> None:
+        """Takes until there is a majority, unless the disk is given up before: then this broker never will be one."""
+        joining = asyncio.get_running_loop().create_task(cluster.join(self.addresses))
+        try:
+            await asyncio.wait((joining, self.failed), return_when=asyncio.FIRST_COMPLETED)
+            if self.failed.done():
+                raise StorageOffline(self.failed.result())
+            await joining
+        finally:
+            joining.cancel()
 
     def _make_cluster_side(self, loop: asyncio.AbstractEventLoop) -> "ClusterSide | None":
         if self.config.controller_quorum_voters is None:
