@@ -218,6 +218,7 @@ class LogDir:
                 point.run()
             for name, data in files.items():
                 self.disk.write_atomic(f"{self.path}/{name}", data)
+            self._start_offsets_written = files[START_OFFSETS]
 
         return write
 
@@ -240,9 +241,13 @@ class LogDir:
     def prepare_start_offsets(self) -> Callable[[], None] | None:
         """After DeleteRecords or retention; call what is returned in a thread. None if the disk says it already."""
         self._check_online()
-        before = self._start_offsets_written
         data = self._gather_start_offsets()
-        return None if data == before else lambda: self.disk.write_atomic(f"{self.path}/{START_OFFSETS}", data)
+
+        def write() -> None:
+            self.disk.write_atomic(f"{self.path}/{START_OFFSETS}", data)
+            self._start_offsets_written = data  # not before: whoever tries again after an error must not be told yes
+
+        return None if data == self._start_offsets_written else write
 
     def checkpoint_start_offsets(self) -> None:
         """Both steps at once, for a caller that may block."""
@@ -256,8 +261,7 @@ class LogDir:
                 self._start_offsets[partition] = log.start_offset
             else:
                 self._start_offsets.pop(partition, None)
-        self._start_offsets_written = encode_offsets(self._start_offsets)
-        return self._start_offsets_written
+        return encode_offsets(self._start_offsets)
 
     # -- the end ---------------------------------------------------------------------------------------------------
 

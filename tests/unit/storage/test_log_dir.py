@@ -210,6 +210,20 @@ def test_a_failed_directory_acknowledges_nothing_and_leaves_no_clean_mark(disk: 
     assert not disk.exists("/data/.kafka_cleanshutdown")
 
 
+def test_a_start_offset_that_could_not_be_written_is_written_when_it_is_tried_again(disk: SimDisk) -> None:
+    """DeleteRecords is tried again after an error. Told that all is well, it would promise what a crash takes back."""
+    directory = open_dir(disk)
+    log = directory.create_log(PLACE, TOPIC, CONFIG, now_ms=NOW)
+    append(log, b"a", b"b")
+    log.flush()
+    log.advance_start_offset(1)
+    disk.fail_on = {"create": errno.EMFILE}
+    with pytest.raises(OSError, match="create"):
+        directory.checkpoint_start_offsets()
+    directory.checkpoint_start_offsets()
+    assert decode_offsets(disk.read_all("/data/log-start-offset-checkpoint")) == {PLACE: 1}
+
+
 def test_a_thousand_partitions_open_at_once(tmp_path: Path) -> None:
     disk = RealDisk()
     directory = open_dir(disk, str(tmp_path))
