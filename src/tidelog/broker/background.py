@@ -17,7 +17,7 @@ from tidelog.broker.partitions import Partitions
 from tidelog.broker.recovery_points import RecoveryPoints
 from tidelog.clock import Clock
 from tidelog.cluster.replica import Replica
-from tidelog.errors import StorageOffline
+from tidelog.errors import KafkaError, StorageOffline
 from tidelog.storage.swap import delete_segments
 
 FAR_CHECK_SECONDS: Final = 1.0
@@ -84,19 +84,26 @@ class Background:
 
     async def enforce_retention(self) -> None:
         for replica in list(self._partitions):
-            if replica.log.failure is None:
-                await self._expire(replica)
+            try:
+                if replica.log.failure is None:
+                    await self._expire(replica)
+            except (KafkaError, OSError) as error:
+                # On a full disk not every log can begin a new segment. What others let go makes room for it.
+                log.warning("retention failed", partition=str(replica.partition), error=str(error))
             await asyncio.sleep(0)
 
     async def _expire(self, replica: Replica) -> None:
         expired = replica.log.expire(self._clock.now_ms(), replica.high_watermark)
         if not expired:
             return
-        await self._partitions.checkpoint_start_offsets()
         log.info(
             "retention", partition=str(replica.partition), segments=len(expired), start_offset=replica.log.start_offset
         )
-        await asyncio.get_running_loop().run_in_executor(None, delete_segments, expired)
+        try:
+            await self._partitions.checkpoint_start_offsets()
+        finally:
+            # The log has let go of them: nobody else would ever free their space.
+            await asyncio.get_running_loop().run_in_executor(None, delete_segments, expired)
 
     async def expire_producers(self) -> None:
         horizon = self._clock.now_ms() - self._partitions.broker_config.producer_id_expiration_ms
