@@ -310,7 +310,11 @@ class Partitions:
         node = self._static_config.node_id
         broker_changed = before.broker_config(node) != after.broker_config(node)
         if broker_changed:
-            self.broker_config = self._static_config.with_dynamic(after.broker_config(node))
+            try:
+                self.broker_config = self._static_config.with_dynamic(after.broker_config(node))
+            except InvalidConfig as error:  # they were valid for whoever changed them, with other files
+                log.error("settings changed at run time are ignored", error=str(error))
+                self.broker_config = self._static_config
         for name, replicas in self._by_name.items():
             if broker_changed or before.topic_config(name) != after.topic_config(name):
                 config = self.topic_config(after, name)

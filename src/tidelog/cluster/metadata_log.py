@@ -12,7 +12,7 @@ import msgspec
 from tidelog.cluster.image import MetadataImage
 from tidelog.cluster.records import AnyRecord, TopicRemoved, decode_record, encode_record
 from tidelog.config import TopicConfig
-from tidelog.errors import CorruptMessage
+from tidelog.errors import CorruptMessage, StorageOffline
 from tidelog.ids import Offset, TopicPartition
 from tidelog.storage.log import Log
 from tidelog.wire.record_batch import Record, build_batch, crc_of, iter_batches, iter_records
@@ -85,13 +85,17 @@ class MetadataLog:
         self._note(records)
 
     def snapshot_if_worthwhile(self, image: MetadataImage, *, now_ms: int) -> bool:
-        """Rewrite the history as one batch once most of it is overwritten facts. True if it did."""
+        """Rewrite the history as one batch once most of it is overwritten facts. True if it did. Where the disk has no
+        room for it the history stays as it is: a broker must start to have something deleted."""
         whole = image.as_records()
         if self._records_since_reset < _SNAPSHOT_WORTHWHILE + 4 * len(whole):
             return False
-        self._records_since_reset = 0
         start = self.log.end_offset
-        self.append(whole, now_ms=now_ms)
+        try:
+            self.append(whole, now_ms=now_ms)
+        except StorageOffline:
+            return False
+        self._records_since_reset = 0
         self.removed_topics.clear()
         flush = self.log.begin_flush()
         if flush is not None:

@@ -20,12 +20,19 @@ from tidelog.broker.deep_work import DeepWork
 from tidelog.broker.metadata import LocalMetadata
 from tidelog.broker.partitions import Partitions
 from tidelog.clock import SystemClock
-from tidelog.cluster.image import MetadataImage
-from tidelog.cluster.metadata_log import MetadataLog
-from tidelog.cluster.records import AnyRecord, PartitionRecord, TopicRecord, TopicRemoved
+from tidelog.cluster.image import BROKER_RESOURCE, MetadataImage
+from tidelog.cluster.metadata_log import METADATA_CONFIG, METADATA_PARTITION, MetadataLog
+from tidelog.cluster.records import (
+    AnyRecord,
+    ConfigRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    TopicRecord,
+    TopicRemoved,
+)
 from tidelog.config import BrokerConfig, TopicConfig
 from tidelog.errors import KafkaError, StorageOffline
-from tidelog.ids import TopicId, TopicPartition
+from tidelog.ids import NO_TOPIC_ID, TopicId, TopicPartition
 from tidelog.storage.cleanable import read_cleaner_checkpoint, write_cleaner_checkpoint
 from tidelog.storage.log_dir import LogDir
 
@@ -191,6 +198,32 @@ def test_who_else_follows_is_told_though_the_disk_refused_something() -> None:
         assert told == ["orders"]
 
     run(story())
+
+
+def test_settings_that_do_not_go_together_here_keep_nothing_else_from_being_followed(scene: Scene) -> None:
+    """They did where they were changed: another broker's file says something else."""
+
+    async def story() -> None:
+        lags = {"log.cleaner.min.compaction.lag.ms": "1000", "log.cleaner.max.compaction.lag.ms": "10"}
+        configs = [ConfigRecord(BROKER_RESOURCE, "", key, value) for key, value in lags.items()]
+        await scene.follow(*topic("orders", 1), *configs)
+        assert scene.partitions.get("orders", 0).is_leader
+
+    run(story())
+
+
+def test_metadata_that_cannot_be_shortened_on_a_full_disk_is_read_as_it_is(scene: Scene) -> None:
+    """A broker must start to have something deleted."""
+    stored = scene.directory.create_log(METADATA_PARTITION, NO_TOPIC_ID, METADATA_CONFIG, now_ms=NOW)
+    log = MetadataLog(stored)
+    for number in range(1100):
+        log.append([ProducerIdsRecord(number)], now_ms=NOW)
+    image = log.replay(EMPTY)
+    scene.disk.full = {"__cluster_metadata"}
+    assert not log.snapshot_if_worthwhile(image, now_ms=NOW)
+    scene.disk.full = set()
+    assert log.snapshot_if_worthwhile(image, now_ms=NOW)
+    assert MetadataLog(stored).replay(EMPTY).next_producer_id == 1099
 
 
 # -- the cleaner's checkpoint ------------------------------------------------------------------------------------------
