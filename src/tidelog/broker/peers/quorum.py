@@ -23,12 +23,15 @@ from tidelog.consensus.ready import Store, Sync
 from tidelog.consensus.settings import Dice, Settings
 from tidelog.consensus.voters import NOBODY, Endpoint, ReplicaKey, Voter
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.storage.disk import OUT_OF_DESCRIPTORS
 from tidelog.wire.messages.peers import QuorumRequest
 
 SEND_SECONDS: Final = 2.0
 UNSENT_MAX: Final = 64
 """Messages to one broker that wait to be sent. More are dropped: the quorum bears that, and will say it again."""
 MESSAGES_AT_ONCE: Final = 16
+RETRY_SECONDS: Final = 0.1
+"""Until a sync that found no free descriptor is tried again."""
 
 log = get_logger("quorum")
 
@@ -187,7 +190,7 @@ class Quorum:
 
     async def _sync(self, sync: Sync) -> None:
         try:
-            await self._loop.run_in_executor(None, sync.run)
+            await self._in_thread(sync.run)
             if not self._failed:
                 self._driver.synced(sync, self._clock.monotonic_ms())
         except (OSError, KafkaError) as error:
@@ -197,13 +200,23 @@ class Quorum:
 
     async def _save(self, job: SnapshotJob) -> None:
         try:
-            await self._loop.run_in_executor(None, job.run)
+            await self._in_thread(job.run)
             if not self._failed:
                 self._driver.snapshot_saved(job)
         except (OSError, KafkaError) as error:
             self._fail(f"a metadata snapshot could not be saved: {error}")
             return
         self._turn()
+
+    async def _in_thread(self, work: Callable[[], None]) -> None:
+        """That no descriptor was free passes, and says nothing of the disk: then it is done again."""
+        while True:
+            try:
+                return await self._loop.run_in_executor(None, work)
+            except OSError as error:
+                if error.errno not in OUT_OF_DESCRIPTORS or self._failed:
+                    raise
+            await asyncio.sleep(RETRY_SECONDS)
 
     def _fail(self, reason: str) -> None:
         self._failed = True

@@ -14,7 +14,7 @@ from tidelog.broker.peers.links import PeerLink, Unreachable
 from tidelog.broker.peers.quorum import Conflict, Quorum
 from tidelog.cluster.image import MetadataImage
 from tidelog.cluster.records import AnyRecord, encode_record
-from tidelog.consensus.errors import NotLeader
+from tidelog.consensus.errors import HandingOver, NotLeader
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.wire.messages.peers import ProposeRequest, ProposeResponse
 
@@ -113,7 +113,7 @@ class QuorumMetadata(Metadata):
                 end = await self._propose(records, offset)
             except Conflict as conflict:
                 await self._quorum.reached(conflict.offset)
-            except (NotLeader, Unreachable):
+            except (NotLeader, HandingOver, Unreachable):
                 # What was proposed may have been taken or not: the next look at the image tells.
                 await asyncio.sleep(PAUSE_SECONDS)
             else:
