@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from tidelog.broker.deep_work import DeepWork
 from tidelog.broker.logs import get_logger
@@ -22,6 +22,8 @@ from tidelog.storage.compaction import CompactionRequest, CompactionResult
 from tidelog.storage.segment import Segment
 from tidelog.storage.swap import delete_segments
 
+LEFT_ALONE_MS: Final = 600_000
+
 log = get_logger("cleaner")
 
 
@@ -40,8 +42,9 @@ class Cleaner:
         self._written = True
         self._generations: dict[TopicPartition, int] = {}
         """Of the logs as they were when they were looked at last."""
-        self._uncleanable: dict[TopicPartition, str] = {}
-        """Logs whose compaction failed, and why: left alone until a restart, so that they cannot starve the others."""
+        self._left_alone: dict[TopicPartition, int] = {}
+        """Logs whose compaction failed, and until when on the monotonic clock: they must not starve the others, but the
+        disk may have been full, or the worker been killed."""
 
     def forget_absent(self) -> None:
         """With every log open: a crash may have come between a topic's removal and `forget`."""
@@ -55,7 +58,7 @@ class Cleaner:
         """These partitions are gone. A new topic of that name has nothing clean and nothing broken."""
         gone = {replica.partition for replica in replicas}
         for place in gone:
-            self._uncleanable.pop(place, None)
+            self._left_alone.pop(place, None)
             self._generations.pop(place, None)
         if gone & self._cleaned_to.keys():
             self._cleaned_to = {place: offset for place, offset in self._cleaned_to.items() if place not in gone}
@@ -94,11 +97,12 @@ class Cleaner:
 
     def _dirtiest(self) -> Candidate | None:
         due: list[Candidate] = []
+        monotonic_ms = self._clock.monotonic_ms()
         for replica in self._partitions:
             if (
                 not replica.config.compacted
                 or replica.log.failure is not None
-                or replica.partition in self._uncleanable
+                or self._left_alone.get(replica.partition, monotonic_ms) > monotonic_ms
             ):
                 continue
             work = self._assess(replica)
@@ -152,8 +156,8 @@ class Cleaner:
             gone = self._install(replica, result, generation)
         except (KafkaError, OSError) as error:
             if self._as_requested(replica, request, generation):
-                log.error("compaction failed; this log is left as it is", partition=name, error=str(error))
-                self._uncleanable[replica.partition] = str(error)
+                log.error("compaction failed; this log is left as it is for a while", partition=name, error=str(error))
+                self._leave_alone(replica)
             else:
                 log.info("compaction interrupted: records were deleted or cut off meanwhile", partition=name)
             return
@@ -163,6 +167,9 @@ class Cleaner:
             bytes_written=stats.bytes_written,
         )  # fmt: skip
         await asyncio.get_running_loop().run_in_executor(None, delete_segments, gone)
+
+    def _leave_alone(self, replica: Replica) -> None:
+        self._left_alone[replica.partition] = self._clock.monotonic_ms() + LEFT_ALONE_MS
 
     def _install(self, replica: Replica, result: CompactionResult, generation: int) -> list[Segment]:
         """Swap the cleaned segments in and remember how far the log is clean. Returns what may be unlinked."""
@@ -177,7 +184,7 @@ class Cleaner:
         if result.cleaned or result.replaced:
             gone = replica.log.swap_segments([present[base] for base in result.replaced], result.cleaned)
         elif result.cleaned_to <= self._cleaned_to.get(replica.partition, -1):
-            self._uncleanable[replica.partition] = "no progress"
+            self._leave_alone(replica)
         self._cleaned_to[replica.partition] = result.cleaned_to
         self._write_checkpoint()
         return gone

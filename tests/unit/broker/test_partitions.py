@@ -15,12 +15,12 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "storage"))
 from batches import NOW, batch
 from sim_disk import SimDisk
 
-from tidelog.broker.cleaner import Cleaner
+from tidelog.broker.cleaner import LEFT_ALONE_MS, Cleaner
 from tidelog.broker.deep_work import DeepWork
 from tidelog.broker.metadata import LocalMetadata
 from tidelog.broker.partitions import Partitions
 from tidelog.clock import SystemClock
-from tidelog.cluster.image import BROKER_RESOURCE, MetadataImage
+from tidelog.cluster.image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage
 from tidelog.cluster.metadata_log import METADATA_CONFIG, METADATA_PARTITION, MetadataLog
 from tidelog.cluster.records import (
     AnyRecord,
@@ -34,6 +34,7 @@ from tidelog.config import BrokerConfig, TopicConfig
 from tidelog.errors import KafkaError, StorageOffline
 from tidelog.ids import NO_TOPIC_ID, TopicId, TopicPartition
 from tidelog.storage.cleanable import read_cleaner_checkpoint, write_cleaner_checkpoint
+from tidelog.storage.compaction import CompactionRequest, CompactionResult
 from tidelog.storage.log_dir import LogDir
 
 HERE = BrokerConfig().node_id
@@ -263,6 +264,49 @@ def test_a_compacted_topic_can_be_deleted_from_a_full_disk(scene: Scene) -> None
         scene.disk.full = set()
         await cleaner.run()
         assert read_cleaner_checkpoint(scene.disk, "/data") == {}
+
+    run(story())
+
+
+class BusyDisk:
+    """As a worker: the disk is full."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def compact(self, request: CompactionRequest) -> CompactionResult:
+        self.asked += 1
+        raise KafkaError("OSError: [Errno 28] No space left on device")
+
+
+class Later(SystemClock):
+    passed_ms = 0
+
+    def monotonic_ms(self) -> int:
+        return super().monotonic_ms() + self.passed_ms
+
+
+def test_a_compaction_that_failed_is_tried_again_after_a_while(scene: Scene) -> None:
+    """Not at once: it must not starve the others. But the disk was full, and is not for ever; until the next start the
+    log would only have grown."""
+
+    async def story() -> None:
+        configs = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
+        records = [ConfigRecord(TOPIC_RESOURCE, "orders", key, value) for key, value in configs.items()]
+        await scene.follow(*topic("orders", 1), *records)
+        scene.write("orders")
+        replica = scene.partitions.get("orders", 0)
+        replica.log.roll(NOW)
+        replica.log.flush()
+        replica.raise_watermark(1)
+        worker, clock = BusyDisk(), Later()
+        cleaner = Cleaner(scene.partitions, cast(DeepWork, worker), clock)
+        for _ in range(3):
+            await cleaner.run()
+        assert worker.asked == 1
+        clock.passed_ms = LEFT_ALONE_MS
+        await cleaner.run()
+        assert worker.asked == 2
 
     run(story())
 
