@@ -229,14 +229,7 @@ class Partitions:
             )  # fmt: skip
             replica.missing_before = 0
         if leads and not replica.is_damaged:
-            replica.lead(
-                partition.leader_epoch,
-                node_id=self._node_id,
-                partition_epoch=partition.partition_epoch,
-                replicas=partition.replicas,
-                isr=partition.isr,
-                monotonic_ms=self._clock.monotonic_ms(),
-            )
+            self._begin_to_lead(replica, partition)
         else:
             leader = NO_LEADER if leads else partition.leader
             replica.follow(leader, partition.leader_epoch, partition.partition_epoch)
@@ -251,6 +244,22 @@ class Partitions:
             self.on_role(replica)
         elif replica.is_leader and not replica.has_enough:
             self.on_short(replica)
+
+    def _begin_to_lead(self, replica: Replica, partition: PartitionImage) -> None:
+        try:
+            replica.lead(
+                partition.leader_epoch,
+                node_id=self._node_id,
+                partition_epoch=partition.partition_epoch,
+                replicas=partition.replicas,
+                isr=partition.isr,
+                monotonic_ms=self._clock.monotonic_ms(),
+            )
+        except StorageOffline as error:
+            # Where an epoch begins is written down. A disk that does not take that takes nothing else either.
+            if replica.on_refused is not None:
+                replica.on_refused(replica, error)
+            raise
 
     def _open(self, place: TopicPartition, topic_id: UUID, config: TopicConfig) -> Log:
         now_ms = self._clock.now_ms()

@@ -30,6 +30,7 @@ from tidelog.cluster.records import (
     TopicRecord,
     TopicRemoved,
 )
+from tidelog.cluster.replica import Replica
 from tidelog.config import BrokerConfig, TopicConfig
 from tidelog.errors import KafkaError, StorageOffline
 from tidelog.ids import NO_TOPIC_ID, TopicId, TopicPartition
@@ -123,6 +124,23 @@ def test_a_partition_that_the_disk_refuses_keeps_no_other_from_its_role(scene: S
         await scene.settle()
         assert scene.partitions.get("orders", 1).leader == ELSEWHERE
         assert scene.partitions.is_complete
+
+    run(story())
+
+
+def test_who_cannot_begin_to_lead_because_its_disk_is_full_says_so(scene: Scene) -> None:
+    """Another in sync could lead instead, if the broker went; nobody wrote yet whom it could refuse."""
+
+    async def story() -> None:
+        refused: list[Replica] = []
+        scene.partitions.on_created = lambda replica: setattr(
+            replica, "on_refused", lambda *told: refused.append(told[0])
+        )
+        await scene.follow(*topic("orders", 1, leader=ELSEWHERE))
+        scene.disk.full = {"leader-epoch-checkpoint"}
+        with pytest.raises(StorageOffline):
+            await scene.follow(*led_by(1, 1, HERE, 1))
+        assert refused == [scene.partitions.get("orders", 0)]
 
     run(story())
 

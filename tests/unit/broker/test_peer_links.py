@@ -14,7 +14,10 @@ import pytest
 import uvloop
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "storage"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "cluster"))
 
+from batches import create_log
+from pictures import TOPIC_ID, picture
 from sim_disk import SimDisk
 
 from tidelog.broker.partitions import Partitions
@@ -26,7 +29,8 @@ from tidelog.clock import SystemClock
 from tidelog.cluster.metadata_log import METADATA_CONFIG, METADATA_PARTITION
 from tidelog.cluster.metadata_machine import MetadataMachine
 from tidelog.cluster.quorum_store import QuorumStore, open_log
-from tidelog.config import Given, Source
+from tidelog.cluster.replica import Replica
+from tidelog.config import Given, Source, TopicConfig
 from tidelog.config.broker import from_layers
 from tidelog.consensus.settings import DEFAULTS
 from tidelog.consensus.voters import ReplicaKey
@@ -93,6 +97,22 @@ def test_a_fetch_waits_behind_nothing_that_may_wait_for_it() -> None:
         assert len(set(links)) == 4
         assert side.replication.link_to(2) is links[0]
         assert side.links_for(MARKERS)(3) is not side.links_for(MARKERS)(2) is links[1]
+
+    asyncio.run(look())
+
+
+def test_an_heir_is_known_also_to_who_has_not_begun_to_lead() -> None:
+    """It was elected, and its disk is full: who else is in sync is told by the metadata."""
+
+    async def look() -> None:
+        side = cluster_side()
+        replica = Replica(create_log(SimDisk(), "/data/orders-0", TopicConfig()), TOPIC_ID, -1, 0)
+        replica.follow(2, 3, 10)
+        for isr, has_heir in (((1, 2), True), ((1,), False)):
+            side.metadata.image = picture(1, 2, isr=isr)
+            assert side.has_heir(replica) == has_heir
+        side.metadata.image = picture(1, 2, away=(2,))
+        assert not side.has_heir(replica)
 
     asyncio.run(look())
 

@@ -25,7 +25,7 @@ from tidelog.broker.peers.quorum_metadata import QuorumMetadata
 from tidelog.broker.peers.replication import WAIT_MS, Replication
 from tidelog.broker.requests import Endpoint
 from tidelog.clock import Clock
-from tidelog.cluster.image import MetadataImage
+from tidelog.cluster.image import MetadataImage, PartitionImage
 from tidelog.cluster.metadata_log import METADATA_CONFIG, METADATA_PARTITION
 from tidelog.cluster.metadata_machine import MetadataMachine
 from tidelog.cluster.quorum_store import QuorumStore, open_log
@@ -134,11 +134,8 @@ class ClusterSide:
 
     def _is_in_sync(self, replica: Replica) -> bool:
         """Whether this broker counts for that partition."""
-        topic = self.metadata.image.topics.get(replica.partition.topic)
-        number = replica.partition.partition
-        if topic is None or topic.topic_id != replica.topic_id or number >= len(topic.partitions):
-            return False
-        return self._config.node_id in topic.partitions[number].isr
+        placed = self._placed(replica)
+        return placed is not None and self._config.node_id in placed.isr
 
     # -- other brokers ----------------------------------------------------------------------------------------------
 
@@ -178,8 +175,16 @@ class ClusterSide:
 
     def has_heir(self, replica: Replica) -> bool:
         """Whether another broker could lead it at once."""
-        isr = replica.followers.isr if replica.followers is not None else ()
+        placed = self._placed(replica)
+        isr = placed.isr if placed is not None else ()
         return any(node != self._config.node_id and self.metadata.image.is_available(node) for node in isr)
+
+    def _placed(self, replica: Replica) -> PartitionImage | None:
+        topic = self.metadata.image.topics.get(replica.partition.topic)
+        number = replica.partition.partition
+        if topic is None or topic.topic_id != replica.topic_id or number >= len(topic.partitions):
+            return None
+        return topic.partitions[number]
 
     # -- start and stop ---------------------------------------------------------------------------------------------
 
