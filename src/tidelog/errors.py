@@ -5,6 +5,7 @@ answers; nobody else looks at codes.
 """
 
 from enum import IntEnum
+from typing import Final
 
 
 class ErrorCode(IntEnum):
@@ -141,12 +142,19 @@ class ErrorCode(IntEnum):
     REBOOTSTRAP_REQUIRED = 129
 
 
+MESSAGE_MAX: Final = 1000
+"""Characters. Messages quote what was asked, which may be any length; an answer holds no string over 32,767 bytes."""
+
+
 class KafkaError(Exception):
     """Base of every error a client may be told about."""
 
     code: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR
 
     def __init__(self, message: str = "", code: ErrorCode | None = None) -> None:
+        if len(message) > MESSAGE_MAX:
+            # The end often says what is wrong with what was quoted before it.
+            message = f"{message[: MESSAGE_MAX // 2]} ... {message[-MESSAGE_MAX // 2 :]}"
         super().__init__(message)
         if code is not None:
             self.code = code

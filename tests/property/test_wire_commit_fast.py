@@ -21,6 +21,7 @@ from tidelog.wire.commit_fast import (
     decode_commit,
     encode_commit_response,
 )
+from tidelog.wire.decoder import STRING_MAX
 from tidelog.wire.frames import encode_response
 from tidelog.wire.messages.offsets import (
     OffsetCommitRequest,
@@ -184,3 +185,14 @@ def test_tags_from_the_future_are_left_to_the_tables():
         body = whole[: len(whole) - kept] + b"\1\5\1x" + b"\0" * (kept - 1)
         assert decode(OffsetCommitRequest, version, body) is not None
         assert decode_commit(memoryview(body), 0, version) is None
+
+
+@pytest.mark.parametrize("field", ["group", "member", "instance", "topic"])
+def test_strings_longer_than_any_may_be_are_left_to_the_tables(field):
+    longer = "x" * (STRING_MAX + 1)
+    named = {} if field == "topic" else {field: longer}
+    request = request_of(9, [(longer if field == "topic" else "t", NO_TOPIC_ID, [(0, 5, 1)])], **named)
+    frame = memoryview(encode(request, 9))
+    assert decode_commit(frame, 0, 9) is None
+    with pytest.raises(MalformedMessage):
+        decode(OffsetCommitRequest, 9, frame)

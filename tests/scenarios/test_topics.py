@@ -14,6 +14,7 @@ from tidelog.errors import ErrorCode
 from tidelog.ids import NO_TOPIC_ID, TopicId
 from tidelog.testing import Broker
 from tidelog.wire.messages.admin import (
+    CreatableReplicaAssignment,
     CreatableTopic,
     CreatePartitionsRequest,
     CreatePartitionsTopic,
@@ -250,6 +251,23 @@ def test_what_cannot_be_created_is_refused_and_leaves_nothing(broker: Broker) ->
         wanted = DeleteTopicState(name="never", topic_id=NO_TOPIC_ID)
         (answer,) = connection.call(DeleteTopicsRequest(topics=(wanted,), timeout_ms=1)).responses
         assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_refusal_that_quotes_a_very_long_wish_can_be_said_to_every_client(broker: Broker) -> None:
+    """Old versions have no room for strings over 32,767 bytes, and in the newer ones Java's client refuses them: the
+    connection was closed instead of an answer."""
+    scattered = tuple(CreatableReplicaAssignment(partition_index=2 * n, broker_ids=(1,)) for n in range(9000))
+    with kit.connect(broker) as connection:
+        for version in (2, 7):
+            wish = CreatableTopic(
+                name="scattered", num_partitions=-1, replication_factor=-1, assignments=scattered, configs=()
+            )
+            (answer,) = connection.call(CreateTopicsRequest(topics=(wish,)), version).topics
+            assert answer.error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+            assert answer.error_message.endswith("are not consecutive from 0")
+            assert len(answer.error_message) < 32_767
+        answer = connection.call(kit.produce_request("x" * 32_767, kit.batch_of(b"x")), 8)
+        assert answer.responses[0].partition_responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def test_a_topic_named_twice_in_one_request_is_refused_once(broker: Broker) -> None:

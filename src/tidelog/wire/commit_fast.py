@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from tidelog.errors import MalformedMessage
 from tidelog.ids import NO_TOPIC_ID, TopicId
+from tidelog.wire.decoder import STRING_MAX
 from tidelog.wire.frames import encode_response
 from tidelog.wire.primitives import read_uvarint, uuid_of, uvarint
 from tidelog.wire.records import SMALL_VARINTS
@@ -163,6 +164,10 @@ def _flexible(data: bytes, version: int) -> PlainCommit | None:
         p = stop + 1
     if not topics or data[p] != 0:  # tags of the request
         return None
+    if len(data) > STRING_MAX:
+        texts = (group_id, member_id, instance_id or "", *(topic.name for topic in topics))
+        if max(len(text.encode()) for text in texts) > STRING_MAX:
+            return None
     return PlainCommit(group_id, epoch, member_id, instance_id, tuple(topics))
 
 

@@ -22,6 +22,7 @@ Decoder = Callable[[bytes | memoryview, int], tuple[Any, int]]
 TAG_SIZE_MIN = 2  # number and size
 SMALL_ARRAY = 9
 ELEMENTS_MAX = 1_000_000  # under a second of work; ten thousand partitions with all their replicas are a tenth of it
+STRING_MAX = 0x7FFF  # Kafka's, also where the encoding has room for more: names become keys, and are hashed and kept
 
 
 def compile_decoder(message: type[Message], version: int, flexible: bool) -> Decoder:
@@ -156,6 +157,8 @@ class _DecoderSource(Source):
     def _sized(self, field: Field, value: str, where: str, nullable: bool) -> None:
         """A string or opaque bytes."""
         length, null = self._length("h" if field.is_string else "i", long=field.is_opaque)
+        if field.is_string and self._flexible:
+            self._refuse(f"{length} > {STRING_MAX + 1}", f"{where}: a string of more than {STRING_MAX:,} bytes")
         if nullable:
             with self.block(f"if {length} == {null}:"):
                 self.add(f"{value} = None")

@@ -6,7 +6,7 @@ import pytest
 
 from tidelog.errors import ErrorCode, MalformedMessage
 from tidelog.ids import TopicId
-from tidelog.wire.decoder import ELEMENTS_MAX
+from tidelog.wire.decoder import ELEMENTS_MAX, STRING_MAX
 from tidelog.wire.layout import fields_of, structs_within
 from tidelog.wire.messages import API
 from tidelog.wire.messages.admin import (
@@ -136,6 +136,17 @@ def test_elements_are_limited_however_small_they_are():
     ):
         with pytest.raises(MalformedMessage, match="elements"):
             decode(ListGroupsRequest, 5, too_many)
+
+
+def test_strings_are_as_short_where_the_encoding_has_room_for_more():
+    """Kafka's limit in every version. A name becomes a key, which is hashed byte by byte and kept."""
+    longest = "x" * STRING_MAX
+    asked = MetadataRequest(topics=(MetadataRequestTopic(name=longest),))
+    for version in (8, 12):
+        assert decode(MetadataRequest, version, encode(asked, version)) == asked
+    longer = MetadataRequest(topics=(MetadataRequestTopic(name=longest + "x"),))
+    with pytest.raises(MalformedMessage, match="32,767 bytes"):
+        decode(MetadataRequest, 12, encode(longer, 12))
 
 
 def test_a_field_too_new_is_refused_unless_ignorable():
