@@ -38,12 +38,33 @@ from tidelog.wire.messages.data import (
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
+from tidelog.wire.messages.groups import (
+    DeleteGroupsRequest,
+    DescribeGroupsRequest,
+    FindCoordinatorRequest,
+    ListGroupsRequest,
+)
+from tidelog.wire.messages.offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+)
+from tidelog.wire.messages.transactions import (
+    DescribeTransactionsRequest,
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
 from tidelog.wire.schema import Message, encode
 
 from . import kit
 
 MANY = 50_000
 WIDE = 300
+VERSIONS = {ListOffsetsRequest: 8, OffsetFetchRequest: 9, OffsetCommitRequest: 9}
+"""Where the newest does not name topics, or is not what is asked for here."""
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +72,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with Server(tmp_path_factory.mktemp("fair") / "data") as running:
         with running.connect() as connection:
             kit.create_topic(connection, "wide", WIDE)
+            for key_type in (0, 1):  # groups and transactional ids: their coordinators are made when asked for
+                connection.call(FindCoordinatorRequest(key_type=key_type, coordinator_keys=("any",)))
         yield running
 
 
@@ -110,8 +133,64 @@ def delete_many_records() -> Message:
     return DeleteRecordsRequest(topics=(DeleteRecordsTopic(name="wide", partitions=asked),), timeout_ms=1)
 
 
+def describe_many_groups() -> Message:
+    return DescribeGroupsRequest(groups=tuple(f"absent-{n}" for n in range(2 * MANY)))
+
+
+def delete_many_groups() -> Message:
+    return DeleteGroupsRequest(groups_names=tuple(f"absent-{n}" for n in range(2 * MANY)))
+
+
+def fetch_offsets_of_many_groups() -> Message:
+    groups = tuple(OffsetFetchRequestGroup(group_id=f"absent-{n}", topics=None) for n in range(2 * MANY))
+    return OffsetFetchRequest(groups=groups)
+
+
+def list_groups_by_many_filters() -> Message:
+    return ListGroupsRequest(states_filter=tuple(f"odd-{n}" for n in range(4 * MANY)))
+
+
+def find_many_coordinators() -> Message:
+    return FindCoordinatorRequest(key_type=0, coordinator_keys=tuple(f"absent-{n}" for n in range(2 * MANY)))
+
+
+def commit_to_one_topic_many_times() -> Message:
+    """Its answer names the topic once, and was put together part by part."""
+    offset = OffsetCommitRequestPartition(partition_index=WIDE, committed_offset=1, committed_metadata=None)
+    named = OffsetCommitRequestTopic(name="wide", partitions=(offset,))
+    return OffsetCommitRequest(group_id="g", generation_id_or_member_epoch=-1, member_id="", topics=(named,) * MANY)
+
+
+def describe_many_transactions() -> Message:
+    return DescribeTransactionsRequest(transactional_ids=tuple(f"absent-{n}" for n in range(2 * MANY)))
+
+
+def write_many_markers() -> Message:
+    topic = WritableTxnMarkerTopic(name="wide", partition_indexes=(0,))
+    marker = WritableTxnMarker(
+        producer_id=7, producer_epoch=0, transaction_result=False, coordinator_epoch=0, topics=(topic,)
+    )
+    return WriteTxnMarkersRequest(markers=(marker,) * MANY)
+
+
 @pytest.mark.parametrize(
-    "question", [create_many, delete_many, describe_many, alter_many, list_many_offsets, delete_many_records]
+    "question",
+    [
+        create_many,
+        delete_many,
+        describe_many,
+        alter_many,
+        list_many_offsets,
+        delete_many_records,
+        describe_many_groups,
+        delete_many_groups,
+        fetch_offsets_of_many_groups,
+        list_groups_by_many_filters,
+        find_many_coordinators,
+        commit_to_one_topic_many_times,
+        describe_many_transactions,
+        write_many_markers,
+    ],
 )
 def test_a_request_with_very_many_parts(server: Server, question: Callable[[], Message]) -> None:
     request = question()
@@ -119,7 +198,7 @@ def test_a_request_with_very_many_parts(server: Server, question: Callable[[], M
         connection.call(ApiVersionsRequest(), 0)
 
         def ask() -> None:
-            connection.send(request, 8 if isinstance(request, ListOffsetsRequest) else None)
+            connection.send(request, VERSIONS.get(type(request)))
             connection.recv_frame()
 
         assert longest_wait_of_others(server, ask) < 1
@@ -136,6 +215,8 @@ def repeated() -> list[Any]:
         DescribeProducersRequest(
             topics=(DescribeProducersRequestTopic(name="wide", partition_indexes=partitions),) * 100
         ),
+        DescribeGroupsRequest(groups=("absent",) * 50_000),
+        OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id="absent", topics=None),) * 50_000),
     ]
 
 

@@ -1,13 +1,15 @@
 """Carries requests to a coordinator's shards and their answers back, in the order of the connection's requests."""
 
 from abc import ABC, abstractmethod
+from asyncio import Future
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Generic, NamedTuple
 
 from tidelog.broker.coordinators.coordinator import Coordinator
 from tidelog.broker.coordinators.shard_host import Rec, S, ShardHost
-from tidelog.broker.requests import Context, Later, frame_of
+from tidelog.broker.requests import Context, Later, Reply, frame_of
+from tidelog.broker.turns import in_turns
 from tidelog.coordination import Outcome
 from tidelog.errors import KafkaError
 from tidelog.storage.log import Verification
@@ -36,27 +38,28 @@ class ShardRequests(ABC, Generic[S, Rec]):
     def refuse(self, request: Message, error: KafkaError, version: int) -> Message:
         """The answer when there is no shard to ask, or its log refused."""
 
-    def ask(self, context: Context, asks: Sequence[Ask], combine: Callable[[list[Any]], Message]) -> None:
+    def ask(self, context: Context, asks: Sequence[Ask], combine: Callable[[list[Any]], Message]) -> Reply:
         """Answers when every shard has: `combine` gets their responses in the order of `asks`."""
+        if len(asks) != 1:
+            return self._ask_in_turns(context, asks, combine)
         later = Later(context.connection)
-        answers: list[Any] = [None] * len(asks)
-        missing = len(asks)
-        if not asks:
-            later.fulfil([frame_of(context, combine([]))])
-            return
+        self.submit(context, asks[0], lambda answer: later.fulfil([frame_of(context, combine([answer]))]))
+        return None
 
-        def arrived(position: int, answer: Message) -> None:
-            nonlocal missing
-            answers[position] = answer
-            missing -= 1
-            if missing == 0:
-                later.fulfil([frame_of(context, combine(answers))])
-
-        for position, ask in enumerate(asks):
-            self.submit(context, ask, lambda answer, at=position: arrived(at, answer))  # type: ignore[misc]
+    async def _ask_in_turns(
+        self, context: Context, asks: Sequence[Ask], combine: Callable[[list[Any]], Message]
+    ) -> Message:
+        """One request may name a hundred thousand groups, and others are waiting."""
+        asked = await in_turns(partial(self.asked, context), asks)
+        return combine([await answer for answer in asked])
 
     def ask_one(self, context: Context, key: str, request: Message) -> None:
         self.ask(context, [Ask(key, request)], lambda answers: answers[0])
+
+    def asked(self, context: Context, ask: Ask) -> Future[Message]:
+        answer: Future[Message] = self.coordinator.loop.create_future()
+        self.submit(context, ask, answer.set_result)
+        return answer
 
     def submit(self, context: Context, ask: Ask, done: Callable[[Message], None]) -> None:
         request = ask.request

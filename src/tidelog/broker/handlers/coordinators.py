@@ -3,6 +3,7 @@
 Not done: share groups have no coordinator yet.
 """
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ from tidelog.wire.messages.groups import FindCoordinatorRequest, FindCoordinator
 GROUP: Final = 0
 TRANSACTION: Final = 1
 BATCHED_SINCE: Final = 4  # the first version that asks for several keys
+KEYS_AT_ONCE: Final = 500
 
 
 class CoordinatorsHandler:
@@ -38,7 +40,11 @@ class CoordinatorsHandler:
 
     async def find_coordinator(self, context: Context, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
         keys = request.coordinator_keys or (request.key,)
-        found = [await self._find(context, request.key_type, key) for key in keys]
+        found = []
+        for position, key in enumerate(keys, start=1):
+            found.append(await self._find(context, request.key_type, key))
+            if position % KEYS_AT_ONCE == 0:
+                await asyncio.sleep(0)  # for whoever waits meanwhile: there may be a hundred thousand
         if context.version < BATCHED_SINCE:
             one = found[0]
             return FindCoordinatorResponse(

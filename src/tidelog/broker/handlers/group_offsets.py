@@ -12,7 +12,7 @@ import msgspec
 from tidelog.broker.coordinators.shard_requests import Ask
 from tidelog.broker.handlers.groups import GroupRequests
 from tidelog.broker.metadata import Metadata
-from tidelog.broker.requests import Context, Endpoint, Later
+from tidelog.broker.requests import Context, Endpoint, Later, Reply
 from tidelog.cluster.image import MetadataImage
 from tidelog.coordination import coordinator_code
 from tidelog.errors import ErrorCode, KafkaError
@@ -78,24 +78,25 @@ class GroupOffsetsHandler:
 
     # -- fetch ------------------------------------------------------------------------------------------------------
 
-    def fetch(self, context: Context, request: messages.OffsetFetchRequest) -> None:
+    def fetch(self, context: Context, request: messages.OffsetFetchRequest) -> Reply:
         if context.version < GROUPS_SINCE:
             self._requests.ask_one(context, request.group_id, request)
-            return
+            return None
         image = self._metadata.image
         by_id = context.version >= TOPIC_IDS_SINCE
+        groups = _once_each(request.groups)
         asks = []
-        for group in request.groups:
+        for group in groups:
             asked = _named(image, group) if by_id else group
             asks.append(Ask(group.group_id, msgspec.structs.replace(request, groups=(asked,))))
 
         def combine(answers: list[Any]) -> messages.OffsetFetchResponse:
-            groups = [group for answer in answers for group in answer.groups]
+            answered = [group for answer in answers for group in answer.groups]
             if by_id:
-                groups = [_with_ids(image, asked, group) for asked, group in zip(request.groups, groups, strict=True)]
-            return messages.OffsetFetchResponse(groups=tuple(groups))
+                answered = [_with_ids(image, asked, group) for asked, group in zip(groups, answered, strict=True)]
+            return messages.OffsetFetchResponse(groups=tuple(answered))
 
-        self._requests.ask(context, asks, combine)
+        return self._requests.ask(context, asks, combine)
 
     # -- delete -----------------------------------------------------------------------------------------------------
 
@@ -154,13 +155,23 @@ def _merged(
     topics: Iterable[messages.OffsetCommitResponseTopic],
 ) -> tuple[messages.OffsetCommitResponseTopic, ...]:
     """A topic of which some partitions exist and others do not is one topic again. Ids identify where names do not."""
-    merged: dict[object, messages.OffsetCommitResponseTopic] = {}
+    parts: dict[object, list[messages.OffsetCommitResponseTopic]] = {}
     for topic in topics:
         key = topic.topic_id if topic.topic_id != NO_TOPIC_ID else topic.name
-        before = merged.get(key)
-        partitions = topic.partitions if before is None else (*before.partitions, *topic.partitions)
-        merged[key] = msgspec.structs.replace(topic, partitions=partitions)
-    return tuple(merged.values())
+        parts.setdefault(key, []).append(topic)
+    # Put together once and not part by part: a topic may be named a hundred thousand times.
+    return tuple(
+        msgspec.structs.replace(part[-1], partitions=tuple(each for topic in part for each in topic.partitions))
+        for part in parts.values()
+    )
+
+
+def _once_each(groups: Iterable[messages.OffsetFetchRequestGroup]) -> list[messages.OffsetFetchRequestGroup]:
+    """However often they are named: a small question must not have a huge answer, as all of a group's offsets may be."""
+    wanted: dict[object, messages.OffsetFetchRequestGroup] = {}
+    for group in groups:
+        wanted.setdefault(group.group_id if group.topics is None else group, group)
+    return list(wanted.values())
 
 
 def _named(image: MetadataImage, group: messages.OffsetFetchRequestGroup) -> messages.OffsetFetchRequestGroup:

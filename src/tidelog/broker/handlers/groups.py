@@ -13,7 +13,7 @@ import msgspec
 
 from tidelog.broker.coordinators.coordinator import Coordinator
 from tidelog.broker.coordinators.shard_requests import Ask, ShardRequests
-from tidelog.broker.requests import Context, Endpoint
+from tidelog.broker.requests import Context, Endpoint, Reply
 from tidelog.coordination import coordinator_code
 from tidelog.errors import KafkaError
 from tidelog.groups import group as group_room
@@ -85,34 +85,37 @@ class GroupsHandler:
 
     # -- administration ---------------------------------------------------------------------------------------------
 
-    def describe_groups(self, context: Context, request: messages.DescribeGroupsRequest) -> None:
-        asks = [Ask(group, msgspec.structs.replace(request, groups=(group,))) for group in request.groups]
-        self._requests.ask(
+    def describe_groups(self, context: Context, request: messages.DescribeGroupsRequest) -> Reply:
+        # Each group once, however often it is named: a small question must not have a huge answer.
+        groups = dict.fromkeys(request.groups)
+        asks = [Ask(group, msgspec.structs.replace(request, groups=(group,))) for group in groups]
+        return self._requests.ask(
             context,
             asks,
             lambda answers: messages.DescribeGroupsResponse(groups=_joined(answer.groups for answer in answers)),
         )
 
-    def describe_consumer_groups(self, context: Context, request: messages.ConsumerGroupDescribeRequest) -> None:
-        asks = [Ask(group, msgspec.structs.replace(request, group_ids=(group,))) for group in request.group_ids]
-        self._requests.ask(
+    def describe_consumer_groups(self, context: Context, request: messages.ConsumerGroupDescribeRequest) -> Reply:
+        groups = dict.fromkeys(request.group_ids)
+        asks = [Ask(group, msgspec.structs.replace(request, group_ids=(group,))) for group in groups]
+        return self._requests.ask(
             context,
             asks,
             lambda answers: messages.ConsumerGroupDescribeResponse(groups=_joined(answer.groups for answer in answers)),
         )
 
-    def delete_groups(self, context: Context, request: messages.DeleteGroupsRequest) -> None:
+    def delete_groups(self, context: Context, request: messages.DeleteGroupsRequest) -> Reply:
         asks = [Ask(group, msgspec.structs.replace(request, groups_names=(group,))) for group in request.groups_names]
-        self._requests.ask(
+        return self._requests.ask(
             context,
             asks,
             lambda answers: messages.DeleteGroupsResponse(results=_joined(answer.results for answer in answers)),
         )
 
-    def list_groups(self, context: Context, request: messages.ListGroupsRequest) -> None:
+    def list_groups(self, context: Context, request: messages.ListGroupsRequest) -> Reply:
         """From every shard. One that cannot answer yet makes the whole list incomplete, so it is refused then."""
         asks = [Ask(host, request) for host in self._requests.coordinator.hosts]
-        self._requests.ask(
+        return self._requests.ask(
             context,
             asks,
             lambda answers: messages.ListGroupsResponse(

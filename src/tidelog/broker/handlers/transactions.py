@@ -5,8 +5,11 @@ WriteTxnMarkers 1-2, DescribeTransactions 0, ListTransactions 0-2. Everything is
 `transactions.TransactionShard`; this only carries. Not done: two-phase commit (KIP-939).
 """
 
-from collections.abc import Iterable
-from typing import Any
+import asyncio
+from asyncio import Future
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, Final
 
 import msgspec
 
@@ -18,6 +21,7 @@ from tidelog.broker.coordinators.shard_requests import Ask, ShardRequests
 from tidelog.broker.coordinators.transactions import TransactionCoordinator
 from tidelog.broker.metadata import Metadata
 from tidelog.broker.requests import Context, Endpoint, Later, Reply, frame_of
+from tidelog.broker.turns import in_turns
 from tidelog.cluster.image import MetadataImage
 from tidelog.coordination import coordinator_code
 from tidelog.errors import ErrorCode, KafkaError
@@ -28,6 +32,8 @@ from tidelog.transactions.refusals import BATCHED_SINCE, refuse, topic_results
 from tidelog.transactions.shard import TransactionShard
 from tidelog.wire.messages import transactions as messages
 from tidelog.wire.schema import Message
+
+MARKERS_AT_ONCE: Final = 100
 
 
 class TransactionRequests(ShardRequests[TransactionShard, TransactionRecord]):
@@ -53,13 +59,7 @@ class TransactionRequests(ShardRequests[TransactionShard, TransactionRecord]):
             await self._producer_ids.reserve()
         except KafkaError as error:
             return self.refuse(request, error, context.version)
-        return await self.answer_to(context, transactional_id, request)
-
-    async def answer_to(self, context: Context, transactional_id: str, request: Message) -> Message:
-        answer: Any = self.coordinator.loop.create_future()
-        self.submit(context, Ask(transactional_id, request), answer.set_result)
-        message: Message = await answer
-        return message
+        return await self.asked(context, Ask(transactional_id, request))
 
 
 class TransactionsHandler:
@@ -87,13 +87,10 @@ class TransactionsHandler:
 
     # -- what belongs to a transaction ------------------------------------------------------------------------------
 
-    def add_partitions(
-        self, context: Context, request: messages.AddPartitionsToTxnRequest
-    ) -> messages.AddPartitionsToTxnResponse | None:
+    def add_partitions(self, context: Context, request: messages.AddPartitionsToTxnRequest) -> Reply:
         image = self._metadata.image
         if context.version >= BATCHED_SINCE:
-            self._add_batched(context, request)
-            return None
+            return self._add_batched(context, request)
         missing = _missing(image, request.v3_and_below_topics)
         if missing:
             # All or nothing: the producer must not believe that some of them were added.
@@ -103,7 +100,7 @@ class TransactionsHandler:
         self._requests.ask_one(context, request.v3_and_below_transactional_id, request)
         return None
 
-    def _add_batched(self, context: Context, request: messages.AddPartitionsToTxnRequest) -> None:
+    def _add_batched(self, context: Context, request: messages.AddPartitionsToTxnRequest) -> Reply:
         image = self._metadata.image
         refused: dict[str, messages.AddPartitionsToTxnResult] = {}
         asks = []
@@ -120,7 +117,7 @@ class TransactionsHandler:
             results = [result for answer in answers for result in answer.results_by_transaction]
             return messages.AddPartitionsToTxnResponse(results_by_transaction=(*results, *refused.values()))
 
-        self._requests.ask(context, asks, combine)
+        return self._requests.ask(context, asks, combine)
 
     async def add_offsets(self, context: Context, request: messages.AddOffsetsToTxnRequest) -> Message:
         try:
@@ -128,19 +125,19 @@ class TransactionsHandler:
             await self._groups.ensure_topic()
         except KafkaError as error:
             return self._requests.refuse(request, error, context.version)
-        return await self._requests.answer_to(context, request.transactional_id, request)
+        return await self._requests.asked(context, Ask(request.transactional_id, request))
 
     def end(self, context: Context, request: messages.EndTxnRequest) -> Reply:
         return self._requests.when_ready(context, request.transactional_id, request)
 
     # -- inspection -------------------------------------------------------------------------------------------------
 
-    def describe(self, context: Context, request: messages.DescribeTransactionsRequest) -> None:
+    def describe(self, context: Context, request: messages.DescribeTransactionsRequest) -> Reply:
         asks = [
             Ask(each, msgspec.structs.replace(request, transactional_ids=(each,)))
             for each in dict.fromkeys(request.transactional_ids)
         ]
-        self._requests.ask(
+        return self._requests.ask(
             context,
             asks,
             lambda answers: messages.DescribeTransactionsResponse(
@@ -148,7 +145,7 @@ class TransactionsHandler:
             ),
         )
 
-    def list(self, context: Context, request: messages.ListTransactionsRequest) -> None:
+    def list(self, context: Context, request: messages.ListTransactionsRequest) -> Reply:
         """From every shard. One that cannot answer yet makes the whole list incomplete, so it is refused then."""
         asks = [Ask(host, request) for host in self._requests.coordinator.hosts]
 
@@ -160,44 +157,63 @@ class TransactionsHandler:
                 error_code=code, unknown_state_filters=tuple(unknown), transaction_states=states
             )
 
-        self._requests.ask(context, asks, combine)
+        return self._requests.ask(context, asks, combine)
 
     # -- markers ----------------------------------------------------------------------------------------------------
 
-    def write_markers(self, context: Context, request: messages.WriteTxnMarkersRequest) -> None:
+    def write_markers(self, context: Context, request: messages.WriteTxnMarkersRequest) -> Reply:
         """From another broker's coordinator, or from somebody who ends a transaction that no coordinator knows."""
+        if len(request.markers) > MARKERS_AT_ONCE:
+            return self._write_in_turns(request)
         later = Later(context.connection)
         results: list[messages.WritableTxnMarkerResult | None] = [None] * len(request.markers)
         missing = len(request.markers)
         if not missing:
             later.fulfil([frame_of(context, messages.WriteTxnMarkersResponse(markers=()))])
-            return
+            return None
 
-        def written(position: int, marker: messages.WritableTxnMarker, failures: Failures) -> None:
+        def written(position: int, result: messages.WritableTxnMarkerResult) -> None:
             nonlocal missing
-            results[position] = _marked(marker, failures)
+            results[position] = result
             missing -= 1
             if missing == 0:
                 answered = tuple(each for each in results if each is not None)
                 later.fulfil([frame_of(context, messages.WriteTxnMarkersResponse(markers=answered))])
 
         for position, marker in enumerate(request.markers):
-            end = TransactionEnd(
-                marker.producer_id,
-                marker.producer_epoch,
-                marker.transaction_result,
-                marker.coordinator_epoch,
-                marker.transaction_version,
-            )
-            # Once each, however often they are named.
-            partitions = dict.fromkeys(
-                TopicPartition(topic.name, number) for topic in marker.topics for number in topic.partition_indexes
-            )
-            if marker.producer_id < 0 or marker.producer_epoch < 0:
-                error = KafkaError("no producer has this id and epoch", ErrorCode.INVALID_REQUEST)
-                written(position, marker, dict.fromkeys(partitions, error))
-                continue
-            self._markers.write(end, partitions, lambda failures, at=position, of=marker: written(at, of, failures))  # type: ignore[misc]
+            self._write_marker(marker, partial(written, position))
+        return None
+
+    async def _write_in_turns(self, request: messages.WriteTxnMarkersRequest) -> messages.WriteTxnMarkersResponse:
+        """So many that others would wait. No coordinator ends so many transactions at a time."""
+
+        def begun(marker: messages.WritableTxnMarker) -> Future[messages.WritableTxnMarkerResult]:
+            result: Future[messages.WritableTxnMarkerResult] = asyncio.get_running_loop().create_future()
+            self._write_marker(marker, result.set_result)
+            return result
+
+        writing = await in_turns(begun, request.markers)
+        return messages.WriteTxnMarkersResponse(markers=tuple([await result for result in writing]))
+
+    def _write_marker(
+        self, marker: messages.WritableTxnMarker, done: Callable[[messages.WritableTxnMarkerResult], None]
+    ) -> None:
+        end = TransactionEnd(
+            marker.producer_id,
+            marker.producer_epoch,
+            marker.transaction_result,
+            marker.coordinator_epoch,
+            marker.transaction_version,
+        )
+        # Once each, however often they are named.
+        partitions = dict.fromkeys(
+            TopicPartition(topic.name, number) for topic in marker.topics for number in topic.partition_indexes
+        )
+        if marker.producer_id < 0 or marker.producer_epoch < 0:
+            error = KafkaError("no producer has this id and epoch", ErrorCode.INVALID_REQUEST)
+            done(_marked(marker, dict.fromkeys(partitions, error)))
+            return
+        self._markers.write(end, partitions, lambda failures: done(_marked(marker, failures)))
 
 
 def _missing(image: MetadataImage, topics: Iterable[messages.AddPartitionsToTxnTopic]) -> set[TopicPartition]:
