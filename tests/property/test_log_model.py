@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "storage"))
 
 import pytest
-from batches import NOW, batch, create_log, open_log, read_batches, read_values
+from batches import NOW, batch, create_log, found, open_log, read_batches, read_values
 from sim_disk import SimDisk
 
 from tidelog.config import TopicConfig
@@ -127,20 +127,20 @@ class LogMachine(RuleBasedStateMachine):
     @rule(time=st.integers(-100, 5100), data=st.data())
     def find_by_time(self, time: int, data: st.DataObject) -> None:
         upper = data.draw(st.integers(self.start, self.end))
-        found = self.log.offset_for_timestamp(NOW + time, upper)
+        answer = found(self.log.find_by_time(NOW + time, upper))
         expected = next(((o, t) for o, _, t in self.records if t >= NOW + time and o < upper), None)
-        assert (found and found[:2]) == expected
+        assert (answer and answer[:2]) == expected
 
     @rule()
     def newest(self) -> None:
-        found = self.log.max_timestamp_offset(self.end)
+        answer = found(self.log.find_newest(self.end))
         newest = max((time for _, _, time in self.records), default=None)
         if newest is None:
-            assert found is None
+            assert answer is None
         else:
-            assert found is not None
-            assert found.timestamp == newest
-            assert (found.offset, newest) in [(offset, time) for offset, _, time in self.records]
+            assert answer is not None
+            assert answer.timestamp == newest
+            assert (answer.offset, newest) in [(offset, time) for offset, _, time in self.records]
 
     @invariant()
     def same_content(self) -> None:

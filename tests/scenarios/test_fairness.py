@@ -10,6 +10,7 @@ from tests.chaos.server import Server
 
 from tidelog.client.connection import Connection
 from tidelog.ids import NO_TOPIC_ID
+from tidelog.wire.compression import compress
 from tidelog.wire.frames import encode_request
 from tidelog.wire.messages.admin import (
     ApiVersionsRequest,
@@ -57,6 +58,7 @@ from tidelog.wire.messages.transactions import (
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
+from tidelog.wire.record_batch import BatchHeader, pack_batch
 from tidelog.wire.schema import Message, encode
 
 from . import kit
@@ -202,6 +204,21 @@ def test_a_request_with_very_many_parts(server: Server, question: Callable[[], M
             connection.recv_frame()
 
         assert longest_wait_of_others(server, ask) < 1
+
+
+@pytest.mark.parametrize("timestamp", [1, -3], ids=["by time", "the newest"])
+def test_looking_for_a_time_in_a_batch_that_is_much_larger_inside(server: Server, timestamp: int) -> None:
+    """A few kilobytes, as they arrive: what is in them is not looked at before somebody asks."""
+    count = 3_000_000
+    same = b"\x0c\0\0\0\1\1\0"  # seven bytes, the smallest record there is
+    at = kit.now_ms()
+    claim = BatchHeader(0, 0, -1, 2, 0, 4, count - 1, at - 5, at, -1, -1, -1, count)
+    with server.connect(60) as connection:
+        topic = f"larger-inside{timestamp}"
+        kit.create_topic(connection, topic)
+        assert kit.produce(connection, topic, pack_batch(claim, compress(4, same * count))).error_code == 0
+        assert kit.delete_records(connection, topic, count - 1).error_code == 0
+        assert longest_wait_of_others(server, lambda: kit.offset_at(connection, topic, timestamp)) < 1
 
 
 def repeated() -> list[Any]:

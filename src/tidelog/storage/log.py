@@ -22,7 +22,7 @@ from tidelog.storage.replay import load_producers, replay_batch
 from tidelog.storage.retention import count_expired
 from tidelog.storage.segment import Segment
 from tidelog.storage.swap import delete_segments
-from tidelog.storage.timestamps import TimestampOffset, max_timestamp_offset, offset_for_timestamp
+from tidelog.storage.timestamps import Search, find_by_time, find_newest
 from tidelog.storage.transaction_index import AbortedTransaction
 from tidelog.storage.validation import check_batch, needs_preparation, prepare_batch
 from tidelog.wire.checksum import crc32c
@@ -292,12 +292,12 @@ class Log(DurableLog):
             return []
         return self.aborted_transactions(fetch_offset, self._chain.upper_bound(fetch_offset, records))
 
-    def offset_for_timestamp(self, timestamp: int, upper: int) -> TimestampOffset | None:
+    def find_by_time(self, timestamp: int, upper: int) -> Search:
         """The first record not older than `timestamp`, also inside a batch and where timestamps are out of order."""
-        return offset_for_timestamp(self.segments, timestamp, self.start_offset, upper)
+        return find_by_time(lambda: self.segments, timestamp, self.start_offset, upper)
 
-    def max_timestamp_offset(self, upper: int) -> TimestampOffset | None:
-        return max_timestamp_offset(self.segments, self.start_offset, upper)
+    def find_newest(self, upper: int) -> Search:
+        return find_newest(lambda: self.segments, self.start_offset, upper)
 
     # -- what makes a log shorter ----------------------------------------------------------------------------------
 

@@ -1,11 +1,21 @@
-"""Finding records by time. Only the one batch that holds the answer is decoded."""
+"""Finding records by time. Only the batch that holds the answer is decoded.
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+That may be any amount of work: a batch says nothing true about how many records are in it, or how old. So a search
+pauses, and is finished by whoever wants to know. While it pauses the log may change: it keeps nothing of it but files,
+which stay open for whoever holds them.
+"""
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import Final, NamedTuple
 
 from tidelog.errors import CorruptMessage
+from tidelog.storage.disk import File
 from tidelog.storage.segment import Segment
+from tidelog.storage.walk import walk
 from tidelog.wire.record_batch import LOG_APPEND_TIME, BatchHeader, iter_records
+
+AT_ONCE: Final = 2000
+"""Records or headers looked at before a search pauses: a few milliseconds' worth."""
 
 
 class TimestampOffset(NamedTuple):
@@ -14,10 +24,33 @@ class TimestampOffset(NamedTuple):
     leader_epoch: int
 
 
-def offset_for_timestamp(
-    segments: Sequence[Segment], timestamp: int, start_offset: int, upper: int
-) -> TimestampOffset | None:
+class _Batch(NamedTuple):
+    file: File
+    position: int
+    header: BatchHeader
+
+
+Segments = Callable[[], Sequence[Segment]]
+"""Those of the moment."""
+Search = Generator[None, None, TimestampOffset | None]
+
+
+def find_by_time(segments: Segments, timestamp: int, start_offset: int, upper: int) -> Search:
     """The first record in [start_offset, upper) that is not older than `timestamp`, wherever in a batch it is."""
+    while (batch := _batch_by_time(segments(), timestamp, start_offset, upper)) is not None:
+        for number, (offset, record_timestamp) in enumerate(_timestamps(batch, start_offset), start=1):
+            if record_timestamp >= timestamp and offset >= start_offset:
+                found = TimestampOffset(offset, record_timestamp, batch.header.partition_leader_epoch)
+                return found if offset < upper else None
+            if number % AT_ONCE == 0:
+                yield
+        # Its header promised a record that is not in it.
+        start_offset = batch.header.last_offset + 1
+        yield
+    return None
+
+
+def _batch_by_time(segments: Sequence[Segment], timestamp: int, start_offset: int, upper: int) -> _Batch | None:
     for segment in segments:
         if segment.next_offset <= start_offset or segment.max_timestamp < timestamp:
             continue
@@ -30,62 +63,94 @@ def offset_for_timestamp(
         for at, header in segment.headers(position):
             if header.base_offset >= upper:
                 return None
-            if header.max_timestamp < timestamp or header.last_offset < start_offset:
-                continue
-            for offset, record_timestamp in _timestamps(segment, at, header):
-                if record_timestamp >= timestamp and offset >= start_offset:
-                    if offset >= upper:
-                        return None
-                    return TimestampOffset(offset, record_timestamp, header.partition_leader_epoch)
+            if header.max_timestamp >= timestamp and header.last_offset >= start_offset:
+                return _Batch(segment.file, at, header)
     return None
 
 
-def max_timestamp_offset(segments: Sequence[Segment], start_offset: int, upper: int) -> TimestampOffset | None:
+def find_newest(segments: Segments, start_offset: int, upper: int) -> Search:
     """The newest record in [start_offset, upper); of equally new ones the first."""
-    best: tuple[int, Segment, int] | None = None
-    for segment in segments:
-        if segment.next_offset <= start_offset or segment.base_offset >= upper:
-            continue
-        if start_offset <= segment.base_offset and segment.next_offset <= upper:
-            candidate = (segment.max_timestamp, segment.max_timestamp_offset)
-        else:
-            candidate = _newest_between(segment, start_offset, upper)
-        if candidate[0] >= 0 and (best is None or candidate[0] > best[0]):
-            best = candidate[0], segment, candidate[1]
-    if best is None:
+    newest, batch = NO_RECORD, None
+    for segment in segments():
+        if _concerns(segment, start_offset, upper) and not _is_within(segment, start_offset, upper):
+            timestamp, candidate = yield from _newest_between(segment, start_offset, upper)
+            if candidate is not None and timestamp > newest:
+                newest, batch = timestamp, candidate
+    # Without a pause from here on, so that what the indexes say holds for the files.
+    within = [each for each in segments() if _is_within(each, start_offset, upper) and each.max_timestamp >= 0]
+    best = max(within, key=lambda each: each.max_timestamp, default=None)
+    if best is not None and (
+        best.max_timestamp > newest
+        or (batch is not None and best.max_timestamp == newest and best.base_offset < batch.header.base_offset)
+    ):
+        newest = best.max_timestamp
+        position, header = next(best.headers(best.locate(best.max_timestamp_offset)[0]))
+        batch = _Batch(best.file, position, header)
+    if batch is None:
         return None
-    newest, segment, batch_end = best
-    for at, header in segment.headers(segment.locate(batch_end)[0]):
-        for offset, timestamp in _timestamps(segment, at, header):
-            if timestamp == newest and start_offset <= offset < upper:
-                return TimestampOffset(offset, timestamp, header.partition_leader_epoch)
-        return TimestampOffset(header.last_offset, newest, header.partition_leader_epoch)
-    return None
+    epoch = batch.header.partition_leader_epoch
+    for number, (offset, timestamp) in enumerate(_timestamps(batch, start_offset), start=1):
+        if timestamp == newest and start_offset <= offset < upper:
+            return TimestampOffset(offset, timestamp, epoch)
+        if number % AT_ONCE == 0:
+            yield
+    return TimestampOffset(batch.header.last_offset, newest, epoch)
 
 
-def _newest_between(segment: Segment, start_offset: int, upper: int) -> tuple[int, int]:
+NO_RECORD: Final = -1
+
+
+def _concerns(segment: Segment, start_offset: int, upper: int) -> bool:
+    return segment.next_offset > start_offset and segment.base_offset < upper
+
+
+def _is_within(segment: Segment, start_offset: int, upper: int) -> bool:
+    """Then the indexes speak for it."""
+    return (
+        _concerns(segment, start_offset, upper) and start_offset <= segment.base_offset and segment.next_offset <= upper
+    )
+
+
+def _newest_between(
+    segment: Segment, start_offset: int, upper: int
+) -> Generator[None, None, tuple[int, _Batch | None]]:
     """A segment that the range cuts: the indexes speak for all of it, so its headers must be read."""
-    newest, batch_end = -1, -1
+    newest, found = NO_RECORD, None
+    file = segment.file
     position = segment.locate(start_offset)[0] if start_offset > segment.base_offset else 0
-    for at, header in segment.headers(position):
+    for number, (at, header) in enumerate(walk(file, position, segment.size), start=1):
         if header.base_offset >= upper:
             break
-        candidate = header.max_timestamp
-        if candidate > newest and (header.base_offset < start_offset or header.last_offset >= upper):
-            inside = (time for offset, time in _timestamps(segment, at, header) if start_offset <= offset < upper)
-            candidate = max(inside, default=-1)
-        if candidate > newest:
-            newest, batch_end = candidate, header.last_offset
-    return newest, batch_end
+        batch = _Batch(file, at, header)
+        timestamp = header.max_timestamp
+        if timestamp > newest and (header.base_offset < start_offset or header.last_offset >= upper):
+            timestamp = yield from _newest_in(batch, start_offset, upper)
+        if timestamp > newest:
+            newest, found = timestamp, batch
+        if number % AT_ONCE == 0:
+            yield
+    return newest, found
 
 
-def _timestamps(segment: Segment, position: int, header: BatchHeader) -> Iterator[tuple[int, int]]:
+def _newest_in(batch: _Batch, start_offset: int, upper: int) -> Generator[None, None, int]:
+    newest = NO_RECORD
+    for number, (offset, timestamp) in enumerate(_timestamps(batch, start_offset), start=1):
+        if start_offset <= offset < upper:
+            newest = max(newest, timestamp)
+        if number % AT_ONCE == 0:
+            yield
+    return newest
+
+
+def _timestamps(batch: _Batch, start_offset: int) -> Iterator[tuple[int, int]]:
+    """Of its records, by offset. Those before `start_offset` may be left out."""
+    header = batch.header
     if header.attributes & LOG_APPEND_TIME and header.records_count == header.last_offset_delta + 1:
-        # Every record has the batch's time, and none was compacted away: no need to look.
-        yield from ((header.base_offset + delta, header.max_timestamp) for delta in range(header.records_count))
+        # Every record has the batch's time, and none was compacted away: the first is as good as any.
+        yield max(header.base_offset, start_offset), header.max_timestamp
         return
-    batch = segment.file.read(position, header.size)
-    if len(batch) != header.size:
-        raise CorruptMessage(f"{segment.path}: incomplete batch at {position}")
-    for record in iter_records(batch):
+    data = batch.file.read(batch.position, header.size)
+    if len(data) != header.size:
+        raise CorruptMessage(f"{batch.file.path}: incomplete batch at {batch.position}")
+    for record in iter_records(data):
         yield record.offset, record.timestamp

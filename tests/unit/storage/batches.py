@@ -4,6 +4,7 @@ from tidelog.config import TopicConfig
 from tidelog.ids import TopicPartition
 from tidelog.storage.disk import Disk
 from tidelog.storage.log import Log
+from tidelog.storage.timestamps import Search, TimestampOffset
 from tidelog.wire.record_batch import BatchHeader, build_batch, iter_batches, iter_records
 from tidelog.wire.records import Record
 
@@ -70,3 +71,13 @@ def read_values(log: Log, offset: int | None = None, upper: int | None = None) -
         for record in iter_records(view)
         if record.offset >= start
     ]
+
+
+def found(search: Search) -> TimestampOffset | None:
+    """A search without pauses."""
+    while True:
+        try:
+            next(search)
+        except StopIteration as end:
+            answer: TimestampOffset | None = end.value
+            return answer

@@ -4,15 +4,16 @@ import os
 from pathlib import Path
 
 import pytest
-from batches import NOW, append, batch, create_log, open_log, read_batches, read_values
+from batches import NOW, append, batch, create_log, found, open_log, read_batches, read_values
 from sim_disk import SimDisk, SimFile
 
 from tidelog.config import TopicConfig
 from tidelog.errors import CorruptMessage
 from tidelog.storage.disk import RealDisk
-from tidelog.storage.log import Log
+from tidelog.storage.log import Log, delete_segments
 from tidelog.storage.open_segments import OpenSegments
-from tidelog.wire.record_batch import read_header
+from tidelog.storage.timestamps import AT_ONCE
+from tidelog.wire.record_batch import HEADER_SIZE, pack_batch, read_header
 
 DIRECTORY = "/data/orders-0"
 
@@ -177,12 +178,39 @@ def test_find_by_time_inside_a_compressed_batch(disk: SimDisk) -> None:
     log = create_log(disk, DIRECTORY)
     append(log, b"a", b"b", b"c", timestamps=[NOW + 5, NOW + 9, NOW + 1], codec=1)
     append(log, b"d", timestamps=[NOW + 7], epoch=2)
-    assert log.offset_for_timestamp(NOW + 6, 4) == (1, NOW + 9, 0)
-    assert log.offset_for_timestamp(NOW + 6, 1) is None
-    assert log.offset_for_timestamp(NOW, 4) == (0, NOW + 5, 0)
-    assert log.offset_for_timestamp(NOW + 10, 4) is None
-    assert log.max_timestamp_offset(4) == (1, NOW + 9, 0)
+    assert found(log.find_by_time(NOW + 6, 4)) == (1, NOW + 9, 0)
+    assert found(log.find_by_time(NOW + 6, 1)) is None
+    assert found(log.find_by_time(NOW, 4)) == (0, NOW + 5, 0)
+    assert found(log.find_by_time(NOW + 10, 4)) is None
+    assert found(log.find_newest(4)) == (1, NOW + 9, 0)
     log.advance_start_offset(2)
-    assert log.offset_for_timestamp(NOW + 6, 4) == (3, NOW + 7, 2)
-    assert log.max_timestamp_offset(4) == (3, NOW + 7, 2)
+    assert found(log.find_by_time(NOW + 6, 4)) == (3, NOW + 7, 2)
+    assert found(log.find_newest(4)) == (3, NOW + 7, 2)
     assert [header.base_offset for header, _ in read_batches(log)] == [0, 3]
+
+
+def test_find_by_time_where_every_record_has_the_time_of_its_batch(disk: SimDisk) -> None:
+    """Without looking: a batch may claim two billion records, and nobody has counted them."""
+    log = create_log(disk, DIRECTORY, TopicConfig(message_timestamp_type="LogAppendTime"))
+    count = 2**31 - 1
+    claim = read_header(batch(b"x", codec=1))._replace(last_offset_delta=count - 1, records_count=count)
+    log.append(pack_batch(claim, batch(b"x", codec=1)[HEADER_SIZE:]), leader_epoch=0, now_ms=NOW)
+    log.advance_start_offset(count - 1)
+    assert found(log.find_by_time(NOW, count)) == (count - 1, NOW, 0)
+    assert found(log.find_newest(count)) == (count - 1, NOW, 0)
+
+
+def test_a_search_by_time_goes_on_after_a_pause_in_which_the_log_was_cut(disk: SimDisk) -> None:
+    """It pauses however many records a batch has, since others wait meanwhile, and retention does not wait for it."""
+    log = create_log(disk, DIRECTORY, TopicConfig(segment_bytes=200_000, retention_ms=1))
+    values = [b"x"] * 3 * AT_ONCE
+    append(log, *values, timestamps=[NOW - 9] * (len(values) - 1) + [NOW])
+    append(log, *values, timestamps=[NOW - 9] * (len(values) - 1) + [NOW + 1])
+    log.roll(NOW)
+    by_time, newest = log.find_by_time(NOW, log.end_offset), log.find_newest(log.end_offset)
+    next(by_time)
+    next(newest)
+    delete_segments(log.expire(NOW + 1000, log.end_offset))
+    assert found(by_time) == (len(values) - 1, NOW, 0)
+    assert found(newest) == (2 * len(values) - 1, NOW + 1, 0)
+    assert found(log.find_by_time(NOW, log.end_offset)) is None

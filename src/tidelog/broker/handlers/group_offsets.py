@@ -167,7 +167,8 @@ def _merged(
 
 
 def _once_each(groups: Iterable[messages.OffsetFetchRequestGroup]) -> list[messages.OffsetFetchRequestGroup]:
-    """However often they are named: a small question must not have a huge answer, as all of a group's offsets may be."""
+    """However often they are named: all offsets of a group may be many, and a small question must not have a huge
+    answer."""
     wanted: dict[object, messages.OffsetFetchRequestGroup] = {}
     for group in groups:
         wanted.setdefault(group.group_id if group.topics is None else group, group)

@@ -7,7 +7,7 @@ from functools import partial
 
 from tidelog.broker.partitions import Partitions
 from tidelog.broker.requests import Context, Endpoint
-from tidelog.broker.turns import in_turns
+from tidelog.broker.turns import Turn, in_turns
 from tidelog.cluster.replica import Replica
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.wire.messages.configs import (
@@ -72,9 +72,10 @@ class InspectionHandler:
         asked: dict[str, dict[int, None]] = {}  # once each, however often they are named
         for topic in request.topics:
             asked.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
+        turn = Turn()
         topics = []
         for name, indexes in asked.items():
-            partitions = await in_turns(partial(self._producers_of, name), indexes)
+            partitions = await in_turns(partial(self._producers_of, name), indexes, turn)
             topics.append(DescribeProducersTopic(name=name, partitions=partitions))
         return DescribeProducersResponse(topics=tuple(topics))
 

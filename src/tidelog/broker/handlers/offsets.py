@@ -9,7 +9,7 @@ from functools import partial
 
 from tidelog.broker.partitions import Partitions
 from tidelog.broker.requests import Context, Endpoint
-from tidelog.broker.turns import in_turns
+from tidelog.broker.turns import Turn, in_turns
 from tidelog.cluster.replica import Replica
 from tidelog.errors import ErrorCode, KafkaError, OffsetOutOfRange, PolicyViolation, StorageOffline
 from tidelog.wire.messages.data import (
@@ -51,21 +51,27 @@ class OffsetsHandler:
     # -- ListOffsets ------------------------------------------------------------------------------------------------
 
     async def list_offsets(self, context: Context, request: ListOffsetsRequest) -> ListOffsetsResponse:
+        turn = Turn()
+        follower = self._for_brokers and request.replica_id >= 0
         topics = []
         for topic in request.topics:
-            find = partial(
-                self._list_one,
-                topic.name,
-                isolation=request.isolation_level,
-                version=context.version,
-                follower=self._for_brokers and request.replica_id >= 0,
-            )
-            partitions = await in_turns(find, topic.partitions)
-            topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=partitions))
+            partitions = []
+            for asked in topic.partitions:
+                found = await self._list_one(
+                    topic.name,
+                    asked,
+                    turn,
+                    isolation=request.isolation_level,
+                    version=context.version,
+                    follower=follower,
+                )
+                partitions.append(found)
+                await turn.give_way()
+            topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=tuple(partitions)))
         return ListOffsetsResponse(topics=tuple(topics))
 
-    def _list_one(
-        self, topic: str, asked: ListOffsetsPartition, *, isolation: int, version: int, follower: bool
+    async def _list_one(
+        self, topic: str, asked: ListOffsetsPartition, turn: Turn, *, isolation: int, version: int, follower: bool
     ) -> ListOffsetsPartitionResponse:
         index = asked.partition_index
         try:
@@ -74,7 +80,7 @@ class OffsetsHandler:
             if follower and asked.timestamp == LATEST:
                 offset, timestamp, epoch = replica.log.end_offset, -1, replica.leader_epoch
             else:
-                offset, timestamp, epoch = _find(replica, asked.timestamp, isolation)
+                offset, timestamp, epoch = await _find(replica, asked.timestamp, isolation, turn)
                 # What was found below the watermark stays the answer. Where the log begins must be told in any case: a
                 # follower that has to begin anew there may be the one without which the watermark does not move.
                 if not replica.is_settled and (offset < 0 or asked.timestamp in (LATEST, MAX_TIMESTAMP)):
@@ -118,9 +124,10 @@ class OffsetsHandler:
     # -- DeleteRecords ----------------------------------------------------------------------------------------------
 
     async def delete_records(self, context: Context, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
+        turn = Turn()
         topics = []
         for topic in request.topics:
-            partitions = await in_turns(partial(self._delete_before, topic.name), topic.partitions)
+            partitions = await in_turns(partial(self._delete_before, topic.name), topic.partitions, turn)
             topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=partitions))
         try:
             await self._partitions.checkpoint_start_offsets()
@@ -156,7 +163,7 @@ class OffsetsHandler:
         return DeleteRecordsPartitionResult(partition_index=index, low_watermark=replica.log.start_offset)
 
 
-def _find(replica: Replica, timestamp: int, isolation: int) -> tuple[int, int, int]:
+async def _find(replica: Replica, timestamp: int, isolation: int, turn: Turn) -> tuple[int, int, int]:
     """(offset, timestamp, leader epoch) for a timestamp or one of the special ones; (-1, -1, -1) when there is none."""
     log = replica.log
     upper = replica.last_stable_offset if isolation == READ_COMMITTED else replica.high_watermark
@@ -165,11 +172,11 @@ def _find(replica: Replica, timestamp: int, isolation: int) -> tuple[int, int, i
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         return log.start_offset, -1, log.epochs.epoch_of(log.start_offset)
     if timestamp == MAX_TIMESTAMP:
-        found = log.max_timestamp_offset(upper)
+        found = await turn.finish(log.find_newest(upper))
     elif timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return -1, -1, -1
     elif timestamp < 0:
         raise KafkaError(f"unknown special timestamp {timestamp}", ErrorCode.UNSUPPORTED_VERSION)
     else:
-        found = log.offset_for_timestamp(timestamp, upper)
+        found = await turn.finish(log.find_by_time(timestamp, upper))
     return (-1, -1, -1) if found is None else (found[0], found[1], found[2])
