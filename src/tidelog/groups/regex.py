@@ -13,6 +13,7 @@ from tidelog.groups.regex_parse import BadPattern, Begin, Chars, Choice, End, No
 
 STATES_MAX: Final = 10_000
 WORK_MAX: Final = 1_000_000  # steps from state to state in one `select`: about half a second
+NODE_WORK: Final = 10  # as many steps as building a node takes
 
 States = frozenset[int]
 
@@ -116,6 +117,7 @@ class _Program:
 
     def _add(self, node: Node, start: int) -> int:
         """Build what `node` matches behind `start`; the state it ends in."""
+        self._spend(NODE_WORK)  # repeating nothing adds no states, and takes its time all the same
         match node:
             case Chars(chars):
                 consuming = self._new()  # its successor must be the state numbered next
