@@ -63,6 +63,11 @@ def decompress(codec: int, data: Buffer, limit: int = DECOMPRESSED_MAX) -> bytes
     return read(data, limit)
 
 
+_PIECE: Final = 16 << 10
+"""Given at once to whoever reads one of many concatenated streams. It copies what is behind its end, each time: with
+all the rest, a megabyte of empty streams is copied for seconds."""
+
+
 # --- gzip -------------------------------------------------------------------------------------------------------------
 
 _GZIP_WRAPPER: Final = 31  # zlib's window bits with a gzip header
@@ -74,24 +79,29 @@ def _gzip_compress(data: Buffer, level: int | None) -> bytes:
 
 
 def _gzip_decompress(data: Buffer, limit: int) -> bytes:
+    view = memoryview(data)
     chunks: list[bytes] = []
-    total = 0
-    rest: Buffer = data
+    total = position = 0
+    at_once = len(view)
     while True:  # one turn per gzip member: writers may concatenate them
         stream = zlib.decompressobj(_GZIP_WRAPPER)
-        try:
-            chunk = stream.decompress(rest, limit - total + 1)
-        except zlib.error as error:
-            raise CorruptMessage(f"gzip: {error}") from None
-        total += len(chunk)
-        if total > limit:
-            raise DecompressedTooLarge(limit)
-        if not stream.eof:
-            raise CorruptMessage("gzip: data ends inside a member")
-        chunks.append(chunk)
-        rest = stream.unused_data
-        if not rest:
+        while not stream.eof:
+            piece = view[position : position + at_once]
+            if not piece:
+                raise CorruptMessage("gzip: data ends inside a member")
+            try:
+                chunk = stream.decompress(piece, limit - total + 1)
+            except zlib.error as error:
+                raise CorruptMessage(f"gzip: {error}") from None
+            total += len(chunk)
+            if total > limit:
+                raise DecompressedTooLarge(limit)
+            chunks.append(chunk)
+            position += len(piece)
+        position -= len(stream.unused_data)
+        if position == len(view):
             return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        at_once = _PIECE
 
 
 # --- snappy -----------------------------------------------------------------------------------------------------------
@@ -168,26 +178,30 @@ def _lz4_compress(data: Buffer, level: int | None) -> bytes:
 
 
 def _lz4_decompress(data: Buffer, limit: int) -> bytes:
+    view = memoryview(data)
     chunks: list[bytes] = []
-    total = 0
-    rest: Buffer | None = data
+    total = position = 0
+    at_once = len(view)
     # The library allocates what it may return, so ask for pieces in proportion to what really arrived.
-    piece = max(_LZ4_CHUNK, 4 * len(data))
-    while rest:
+    most = max(_LZ4_CHUNK, 4 * len(view))
+    while position < len(view):
         stream = lz4.frame.LZ4FrameDecompressor()
         while not stream.eof:
+            piece = view[position : position + at_once] if stream.needs_input else view[:0]
+            if stream.needs_input and not piece:
+                raise CorruptMessage("lz4: data ends inside a frame")
             try:
-                chunk = stream.decompress(rest, max_length=min(piece, limit - total + 1))
+                chunk = stream.decompress(piece, max_length=min(most, limit - total + 1))
             except (RuntimeError, EOFError) as error:
                 raise CorruptMessage(f"lz4: {error}") from None
             total += len(chunk)
             if total > limit:
                 raise DecompressedTooLarge(limit)
             chunks.append(chunk)
-            rest = b""
-            if not chunk and not stream.eof:
-                raise CorruptMessage("lz4: data ends inside a frame")
-        rest = stream.unused_data
+            position += len(piece)
+        position -= len(stream.unused_data or b"")
+        at_once = _PIECE
+        most = max(_LZ4_CHUNK, 4 * _PIECE)
     if not chunks:
         raise CorruptMessage("lz4: no frame")
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)

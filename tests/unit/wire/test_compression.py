@@ -1,10 +1,12 @@
 """Each codec: what it writes others read, what others write it reads, and nothing makes it allocate without bound."""
 
 import gzip
+import os
 import subprocess
 import sys
 import zlib
 from pathlib import Path
+from time import process_time
 
 import cramjam
 import lz4.frame
@@ -99,6 +101,30 @@ def test_concatenated_streams_are_one_stream() -> None:
     assert decompress(Codec.LZ4, lz4.frame.compress(b"one ") + lz4.frame.compress(b"two"), 7) == b"one two"
     skippable = b"\x50\x2a\x4d\x18\x03\x00\x00\x00abc"
     assert decompress(Codec.ZSTD, compress(4, b"one ") + skippable + compress(4, b"two"), 7) == b"one two"
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.LZ4])
+@pytest.mark.parametrize("size", [0, 1, 7, 5000, 100_000])
+def test_many_concatenated_streams_are_one_stream_wherever_they_are_cut(codec: Codec, size: int) -> None:
+    pieces = [os.urandom(size) for _ in range(7)]
+    whole = b"".join(compress(codec, piece) for piece in pieces)
+    assert decompress(codec, whole, 7 * size) == b"".join(pieces)
+    with pytest.raises(CorruptMessage):
+        decompress(codec, whole[:-1], 7 * size)
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.LZ4])
+def test_a_megabyte_of_empty_streams_takes_no_longer_than_twice_half_of_it(codec: Codec) -> None:
+    """Each is read for itself, and what is behind it was copied each time."""
+    empty = compress(codec, b"")
+
+    def seconds(size: int) -> float:
+        started = process_time()
+        assert decompress(codec, empty * (size // len(empty))) == b""
+        return process_time() - started
+
+    half = min(seconds(1 << 19) for _ in range(3))
+    assert min(seconds(1 << 20) for _ in range(3)) < 2.8 * half
 
 
 def test_zstd_written_as_a_stream_without_a_content_size_is_read() -> None:
