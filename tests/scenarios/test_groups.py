@@ -13,6 +13,7 @@ from tidelog.client.connection import Connection
 from tidelog.errors import ErrorCode
 from tidelog.ids import NO_TOPIC_ID, TopicId
 from tidelog.testing import Broker
+from tidelog.wire.frames import encode_request
 from tidelog.wire.messages.groups import (
     DeleteGroupsRequest,
     FindCoordinatorRequest,
@@ -37,6 +38,7 @@ from tidelog.wire.messages.offsets import (
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
+from tidelog.wire.schema import encode
 
 from .kit import connect, create_topic, eventually
 
@@ -218,6 +220,24 @@ def test_who_does_not_join_again_in_time_is_left_behind(broker: Broker) -> None:
         assert second.joined() == 0
         assert second.generation == late.generation + 1
         assert time.monotonic() - began > 0.35
+
+
+@pytest.mark.parametrize("version", [3, 5, 9])
+def test_a_member_with_the_longest_of_names_is_told_its_id(broker: Broker, version: int) -> None:
+    """Its name is part of its id, and old versions have room for 32,767 bytes: nobody of the group was told."""
+    request = JoinGroupRequest(
+        group_id="long",
+        session_timeout_ms=6000,
+        rebalance_timeout_ms=1000,
+        member_id="",
+        protocol_type="consumer",
+        protocols=(JoinGroupRequestProtocol(name="range", metadata=b""),),
+    )
+    name = "x" * 32_767
+    with connect(broker) as one:
+        one.call(FindCoordinatorRequest(key_type=0, coordinator_keys=("long",)))
+        one.send_raw(encode_request(11, version, 1, name, encode(request, version)))
+        assert b"xxx-" in bytes(one.recv_frame())
 
 
 def test_session_timeouts_have_bounds(broker: Broker) -> None:

@@ -5,7 +5,6 @@ retries does not fill the group with ghosts. A static member that comes back tak
 """
 
 from typing import Any, Final
-from uuid import UUID
 
 import msgspec
 
@@ -14,7 +13,7 @@ from tidelog.errors import ErrorCode
 from tidelog.groups.classic_group import ClassicGroup, Member, State
 from tidelog.groups.classic_rebalance import complete_if_all_joined, rebalance, rebalance_or_complete, remove
 from tidelog.groups.classic_step import UNKNOWN, Step, join_error, joined
-from tidelog.groups.group import Context, Dice
+from tidelog.groups.group import Context, Dice, new_member_id
 from tidelog.groups.history import EventKind
 from tidelog.groups.records import GroupRecord
 from tidelog.wire.messages.groups import JoinGroupRequest
@@ -71,7 +70,7 @@ def _refuse(step: Step, code: ErrorCode, request: JoinGroupRequest, context: Con
 
 def _join_new(step: Step, request: JoinGroupRequest, protocols: Protocols, context: Context, dice: Dice) -> JoinOutcome:
     instance_id = request.group_instance_id
-    member_id = f"{instance_id or context.client_id}-{UUID(int=dice.getrandbits(128), version=4)}"
+    member_id = new_member_id(instance_id or context.client_id, dice)
     if instance_id is not None:
         old = step.group.static.get(instance_id)
         if old is not None:

@@ -5,7 +5,6 @@ reconciliation is a rebalance of its own: it is told to rejoin, says what it sti
 """
 
 from typing import Final
-from uuid import UUID
 
 import msgspec
 
@@ -19,7 +18,7 @@ from tidelog.groups.consumer_member import ConsumerMember, MemberState
 from tidelog.groups.consumer_rebalance import JOIN, SESSION, SYNC, Asked, Draft, refresh, replace, settle, subscribe
 from tidelog.groups.consumer_topics import TopicAnswers
 from tidelog.groups.embedded import CONSUMER
-from tidelog.groups.group import Context, Dice
+from tidelog.groups.group import Context, Dice, new_member_id
 from tidelog.groups.records import ClassicMemberMetadata, ClassicProtocol
 from tidelog.wire.messages.groups import (
     HeartbeatRequest,
@@ -53,7 +52,7 @@ def join(
 ) -> JoinGroupResponse:
     check_room(draft.group, request.member_id, request.group_instance_id, settings)
     subscription = _check_protocols(draft.group, request)
-    member_id = request.member_id or f"{context.client_id}-{UUID(int=dice.getrandbits(128), version=4)}"
+    member_id = request.member_id or new_member_id(context.client_id, dice)
     nameless = request.member_id == UNKNOWN and request.group_instance_id is None
     if nameless and context.version >= MEMBER_ID_REQUIRED_SINCE:
         return _joined(member_id, -1, "", ErrorCode.MEMBER_ID_REQUIRED)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, NamedTuple, Protocol
+from uuid import UUID
 
 from tidelog.coordination import NOBODY, Outcome, TimerKey, Waiter
 from tidelog.errors import ErrorCode
@@ -13,6 +14,7 @@ from tidelog.ids import TopicId
 from tidelog.wire.schema import Message
 
 BATCH_BYTES: Final = 512 * 1024
+NAME_IN_ID_MAX: Final = 255
 
 
 class Context(NamedTuple):
@@ -31,6 +33,12 @@ Slots = Callable[[], Iterable[tuple[TopicId, int]]]
 
 class Dice(Protocol):
     def getrandbits(self, bits: int, /) -> int: ...
+
+
+def new_member_id(name: str, dice: Dice) -> str:
+    """Begins with what the client calls itself. All of that may be as long as a string can be: then nobody could be
+    told an id that is longer still, neither it nor the others in the group."""
+    return f"{name[:NAME_IN_ID_MAX]}-{UUID(int=dice.getrandbits(128), version=4)}"
 
 
 class GroupType(Enum):
