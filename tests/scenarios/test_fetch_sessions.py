@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tidelog.broker.fetch_sessions import PARTITIONS_MAX
 from tidelog.client.connection import Connection
 from tidelog.errors import ErrorCode
 from tidelog.testing import Broker
@@ -104,6 +105,24 @@ def test_the_longest_unused_session_makes_room(connection: Connection) -> None:
     sessions[3].fetch(kit.wish(0))
     codes = [session.fetch().error_code for session in sessions]
     assert codes == [0, ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0, 0]
+
+
+def test_sessions_together_have_room_for_so_many_partitions(connection: Connection) -> None:
+    """Also for partitions that do not exist: one fetch may name a million, and a thousand sessions remembered them."""
+    kit.create_topic(connection, "roomy")
+    small, large, larger = (Session(connection, "roomy") for _ in range(3))
+    small.fetch(kit.wish(0))
+    half = [kit.wish(0, number) for number in range(PARTITIONS_MAX // 2)]
+    large.fetch(*half)
+    assert small.fetch().error_code == 0
+    larger.fetch(*half)  # and one more than there is room for
+    assert large.fetch().error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert small.fetch().error_code == 0
+    answer = small.fetch(*(kit.wish(0, number) for number in range(PARTITIONS_MAX + 1)))
+    assert len(answer.responses[0].partitions) == PARTITIONS_MAX  # all but the one it knows of
+    assert small.fetch().error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    unkept = Session(connection, "roomy")
+    assert unkept.fetch(*(kit.wish(0, number) for number in range(PARTITIONS_MAX + 1))).session_id == 0
 
 
 def test_names_and_ids_do_not_mix(connection: Connection) -> None:

@@ -16,6 +16,8 @@ NO_SESSION: Final = 0
 FULL_FETCH: Final = 0  # the session epoch that opens a session
 FINAL_EPOCH: Final = -1  # the session epoch that wants none
 MAX_EPOCH: Final = 2**31 - 1
+PARTITIONS_MAX: Final = 200_000
+"""In all sessions together, at half a kilobyte each: one fetch may name a million, and is not asked if they exist."""
 
 Key = tuple[str, UUID, int]
 
@@ -65,18 +67,16 @@ class FetchSessions:
         self._slots = slots
         self._dice = dice
         self._sessions: OrderedDict[int, Session] = OrderedDict()
+        self._partitions = 0
 
     def __len__(self) -> int:
         return len(self._sessions)
 
     def open(self, request: FetchRequest, uses_ids: bool) -> Session | None:
         """The session this fetch runs in; None if the request itself says all it wants."""
-        if request.session_epoch == FINAL_EPOCH:
-            self._sessions.pop(request.session_id, None)
-            return None
-        if request.session_epoch == FULL_FETCH:
-            self._sessions.pop(request.session_id, None)
-            return self._create(request, uses_ids)
+        if request.session_epoch in (FINAL_EPOCH, FULL_FETCH):
+            self._forget(self._sessions.pop(request.session_id, None))
+            return None if request.session_epoch == FINAL_EPOCH else self._create(request, uses_ids)
         session = self._sessions.get(request.session_id)
         if session is None:
             raise KafkaError(f"no fetch session {request.session_id}", ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
@@ -91,20 +91,31 @@ class FetchSessions:
             )
         session.epoch = 1 if session.epoch == MAX_EPOCH else session.epoch + 1
         self._sessions.move_to_end(session.session_id)
+        before = len(session.partitions)
         session.update(request)
+        self._partitions += len(session.partitions) - before
+        self._make_room()
         return session
 
     def _create(self, request: FetchRequest, uses_ids: bool) -> Session | None:
         wanted = OrderedDict((each.key, each) for each in _wanted(request.topics))
-        if self._slots == 0 or not wanted:
+        if self._slots == 0 or not 0 < len(wanted) <= PARTITIONS_MAX:
             return None
-        while len(self._sessions) >= self._slots:
-            self._sessions.popitem(last=False)  # the longest unused; its client opens a new one
         session_id = self._dice.randrange(1, 2**31)
         while session_id in self._sessions:
             session_id = self._dice.randrange(1, 2**31)
         session = self._sessions[session_id] = Session(session_id, uses_ids, wanted)
+        self._partitions += len(wanted)
+        self._make_room()
         return session
+
+    def _make_room(self) -> None:
+        while len(self._sessions) > self._slots or self._partitions > PARTITIONS_MAX:
+            self._forget(self._sessions.popitem(last=False)[1])  # the longest unused; its client opens a new one
+
+    def _forget(self, session: Session | None) -> None:
+        if session is not None:
+            self._partitions -= len(session.partitions)
 
 
 def _wanted(topics: Iterable[FetchTopic]) -> Iterator[Wanted]:
