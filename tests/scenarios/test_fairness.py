@@ -38,6 +38,9 @@ from tidelog.wire.messages.data import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
 )
 from tidelog.wire.messages.groups import (
     DeleteGroupsRequest,
@@ -65,7 +68,7 @@ from . import kit
 
 MANY = 50_000
 WIDE = 300
-VERSIONS = {ListOffsetsRequest: 8, OffsetFetchRequest: 9, OffsetCommitRequest: 9}
+VERSIONS = {ListOffsetsRequest: 8, OffsetFetchRequest: 9, OffsetCommitRequest: 9, ProduceRequest: 12}
 """Where the newest does not name topics, or is not what is asked for here."""
 
 
@@ -163,6 +166,12 @@ def commit_to_one_topic_many_times() -> Message:
     return OffsetCommitRequest(group_id="g", generation_id_or_member_epoch=-1, member_id="", topics=(named,) * MANY)
 
 
+def produce_to_many() -> Message:
+    nothing = PartitionProduceData(index=0, records=memoryview(b""))
+    topics = (TopicProduceData(name=f"absent-{n}", partition_data=(nothing,)) for n in range(2 * MANY))
+    return ProduceRequest(acks=1, timeout_ms=1, topic_data=tuple(topics))
+
+
 def describe_many_transactions() -> Message:
     return DescribeTransactionsRequest(transactional_ids=tuple(f"absent-{n}" for n in range(2 * MANY)))
 
@@ -192,6 +201,7 @@ def write_many_markers() -> Message:
         commit_to_one_topic_many_times,
         describe_many_transactions,
         write_many_markers,
+        produce_to_many,
     ],
 )
 def test_a_request_with_very_many_parts(server: Server, question: Callable[[], Message]) -> None:

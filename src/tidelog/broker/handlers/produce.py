@@ -18,6 +18,7 @@ from tidelog.broker.deep_work import DeepWork
 from tidelog.broker.flusher import Flusher
 from tidelog.broker.partitions import Partitions
 from tidelog.broker.requests import Context, Endpoint, Later, RawReply
+from tidelog.broker.turns import Turn
 from tidelog.broker.waiting import ParkedProduce, Waiting
 from tidelog.clock import Clock
 from tidelog.cluster.image import INTERNAL_TOPICS
@@ -30,6 +31,7 @@ from tidelog.wire.messages.data import (
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
+    TopicProduceData,
     TopicProduceResponse,
 )
 from tidelog.wire.produce_fast import decode_produce, encode_produce_response
@@ -67,7 +69,7 @@ class ProduceHandler:
         one = decode_one(frame, body, context.version)
         if one is not None and one.acks in (1, ACKS_ALL):
             try:
-                replica = self._target(one.topic, one.topic_id, one.partition)
+                replica = self._find(one.topic, one.topic_id, one.partition)
                 config = replica.log.config
                 if config.compression_type == "producer" and not config.compacted:
                     return self._append_only(context, one, replica)
@@ -112,13 +114,12 @@ class ProduceHandler:
 
     def _produce_any(self, context: Context, frame: memoryview, body: int) -> RawReply:
         request = decode_produce(frame, body, context.version)
-        targets, deep = self._targets(request)
-        words: Words | None = None
-        if request.transactional_id is not None and (needing := _unverified(targets)):
-            words = self._ask(context, request.transactional_id, needing)
-        if deep or len(targets) > AT_ONCE or (words is not None and not words.given):
-            own = decode_produce(memoryview(bytes(frame)), body, context.version)
-            return self._produce_in_turns(context, own, self._targets(own)[0], words)
+        if sum(len(topic.partition_data) for topic in request.topic_data) > AT_ONCE:
+            return self._produce_in_turns(context, _own(context, frame, body), None)
+        targets = [self._target(topic, data) for topic in request.topic_data for data in topic.partition_data]
+        words = self._ask(context, request, targets)
+        if (words is not None and not words.given) or any(_is_deep(*each) for each in targets):
+            return self._produce_in_turns(context, _own(context, frame, body), words)
         waits: Waits = []
         now_ms = self._clock.now_ms()
         results = [
@@ -127,32 +128,39 @@ class ProduceHandler:
         ]
         return self._answer(context, request, targets, results, waits)
 
-    async def _produce_in_turns(
-        self, context: Context, request: ProduceRequest, targets: "Targets", words: "Words | None"
-    ) -> None:
+    async def _produce_in_turns(self, context: Context, request: ProduceRequest, words: "Words | None") -> None:
         """Decoding megabytes in this thread would hold up everyone, so a worker process does it; and so would a hundred
         thousand batches in one go. The connection waits: the batch behind may carry the next sequence number."""
+        turn = Turn()
+        targets: Targets = []
+        for topic in request.topic_data:
+            for data in topic.partition_data:
+                targets.append(self._target(topic, data))
+                await turn.give_way()
         results: Results = []
         waits: Waits = []
+        words = words or self._ask(context, request, targets)
         if words is not None:
             await words.wait()
         for position, (target, data) in enumerate(targets):
             prepared: bytes | KafkaError | None = None
-            if isinstance(target, Replica) and _is_deep(target, data):
+            if _is_deep(target, data):
+                assert isinstance(target, Replica)
                 try:
                     prepared = await self._deep_work.prepare(bytes(data.records or b""), target.config)
                 except KafkaError as error:
                     prepared = error
             word = words.get(position) if words else None
             results.append(self._append(request, target, data, self._clock.now_ms(), prepared, waits, word))
-            if position % AT_ONCE == AT_ONCE - 1:
-                await asyncio.sleep(0)
+            await turn.give_way()
         parts = self._answer(context, request, targets, results, waits)
         if parts is not None:
             context.connection.answer(parts)
 
-    def _ask(self, context: Context, transactional_id: str, needing: "Needing") -> "Words":
+    def _ask(self, context: Context, request: ProduceRequest, targets: "Targets") -> "Words | None":
         """The coordinator, for its word about each batch that would open a transaction in its log."""
+        if request.transactional_id is None or not (needing := _unverified(targets)):
+            return None
         words = Words()
         writers = {(header.producer_id, header.producer_epoch) for _, _, header in needing}
         if len(writers) > 1:
@@ -173,32 +181,24 @@ class ProduceHandler:
             words.give(begun)
 
         knows_abortable = context.version >= ABORTABLE_SINCE
-        writer = Writer(transactional_id, *writers.pop(), adds=adds, knows_abortable=knows_abortable)
+        writer = Writer(request.transactional_id, *writers.pop(), adds=adds, knows_abortable=knows_abortable)
         self._verifier.ask(writer, [replica.partition for _, replica, _ in needing], verified)
         return words
 
-    def _target(self, topic: str, topic_id: UUID, partition: int) -> Replica:
+    def _find(self, topic: str, topic_id: UUID, partition: int) -> Replica:
         replica = self._partitions.find(topic, topic_id, partition)
         if replica.partition.topic in INTERNAL_TOPICS:
             # A coordinator would not know of it before it loads its log again, and then stop at what it cannot read.
             raise InvalidTopic(f"{replica.partition.topic} is internal: only coordinators write to it")
         return replica
 
-    def _targets(self, request: ProduceRequest) -> "tuple[Targets, bool]":
-        """Where each batch goes, and whether one of them must be decoded by a worker process first."""
-        targets: Targets = []
-        deep = False
-        for topic in request.topic_data:
-            for data in topic.partition_data:
-                try:
-                    replica = self._target(topic.name, topic.topic_id, data.index)
-                    targets.append((replica, data))
-                    config = replica.log.config
-                    if config.compression_type != "producer" or config.compacted:
-                        deep = deep or _is_deep(replica, data)
-                except KafkaError as error:
-                    targets.append((error, data))
-        return targets, deep
+    def _target(self, topic: TopicProduceData, data: PartitionProduceData) -> "tuple[Target, PartitionProduceData]":
+        """Where a batch goes, or why it cannot."""
+        try:
+            return self._find(topic.name, topic.topic_id, data.index), data
+        except KafkaError as error:
+            # Not with all that was at hand when it was raised, as there may be a hundred thousand of them.
+            return error.with_traceback(None), data
 
     def _append(
         self,
@@ -295,13 +295,22 @@ INLINE_MAX = 16 * 1024
 """A batch up to this size is decoded faster here than it travels to a worker process and back."""
 
 
-def _is_deep(replica: Replica, data: PartitionProduceData) -> bool:
-    """Whether decoding this batch is more than a moment's work. A compressed one may be any size inside."""
-    records = data.records
-    if records is None or len(records) < HEADER_SIZE:
+def _own(context: Context, frame: memoryview, body: int) -> ProduceRequest:
+    """With a copy of the batches: who works in turns outlives the connection's buffer."""
+    return decode_produce(memoryview(bytes(frame)), body, context.version)
+
+
+def _is_deep(target: Target, data: PartitionProduceData) -> bool:
+    """Whether decoding this batch is needed, and more than a moment's work. A compressed one may be any size inside."""
+    if not isinstance(target, Replica):
+        return False
+    config, records = target.log.config, data.records
+    if (config.compression_type == "producer" and not config.compacted) or records is None:
+        return False
+    if len(records) < HEADER_SIZE:
         return False
     header = read_header(records)
-    return (len(records) > INLINE_MAX or header.codec != 0) and needs_preparation(header, replica.log.config)
+    return (len(records) > INLINE_MAX or header.codec != 0) and needs_preparation(header, config)
 
 
 class Words:
