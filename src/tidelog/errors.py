@@ -333,8 +333,9 @@ class MalformedMessage(Exception):
     """Bytes off the wire that are not a message. The connection that sent them is closed."""
 
 
-class InvariantViolated(BaseException):
-    """Our own code is wrong. Stops the node before it can acknowledge anything more."""
+class InvariantViolated(SystemExit):
+    """Our own code is wrong. Stops the node before it can acknowledge anything more: an event loop ends with nothing
+    else that a task or a callback raises, it only says so and goes on."""
 
 
 def invariant(holds: bool, what: str) -> None:

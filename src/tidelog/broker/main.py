@@ -7,6 +7,7 @@ import logging
 import resource
 import signal
 import sys
+import traceback
 
 import uvloop
 
@@ -14,7 +15,7 @@ from tidelog import __version__
 from tidelog.broker.logs import show
 from tidelog.broker.node import Node
 from tidelog.config import BrokerConfig
-from tidelog.errors import KafkaError
+from tidelog.errors import InvariantViolated, KafkaError
 from tidelog.storage.disk import DiskLocked
 from tidelog.storage.log_dir import WrongDirectory
 
@@ -36,6 +37,14 @@ def run(config: BrokerConfig) -> int:
         return 1
     except (KafkaError, WrongDirectory) as error:
         print(f"tidelog: cannot start: {error}", file=sys.stderr)
+        return 1
+    except InvariantViolated as error:
+        traceback.print_exc()
+        print(
+            f"tidelog: stopped by a bug of its own, before it could do harm: {error}. Please report it with what is "
+            f"above; what was acknowledged is on disk.",
+            file=sys.stderr,
+        )
         return 1
     if failure is not None:
         print(

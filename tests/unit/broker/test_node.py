@@ -1,15 +1,41 @@
-"""A broker that cannot become one says so, instead of waiting."""
+"""A broker that cannot become one, or must not go on being one, says so and ends."""
 
 import asyncio
+from collections.abc import Callable, Coroutine
 from pathlib import Path
+from typing import Any
 
 import pytest
+import uvloop
 
 from tidelog.broker.node import Node
 from tidelog.cli.cluster.ports import HeldPort
 from tidelog.config import Given, Source
 from tidelog.config.broker import from_layers
-from tidelog.errors import StorageOffline
+from tidelog.errors import InvariantViolated, StorageOffline, invariant
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+@pytest.mark.parametrize("where", ["a callback", "a task", "a thread"])
+def test_what_must_not_be_ends_the_process(run: Callable[[Coroutine[Any, Any, None]], None], where: str) -> None:
+    """An event loop tells of what its callbacks and tasks raise, and goes on; the broker would go on acknowledging."""
+
+    async def serve() -> None:
+        loop = asyncio.get_running_loop()
+
+        async def work() -> None:
+            if where == "a thread":
+                await loop.run_in_executor(None, invariant, False, "the watermark passed the end")
+            invariant(False, "the watermark passed the end")
+
+        if where == "a callback":
+            loop.call_soon(invariant, False, "the watermark passed the end")
+        else:
+            loop.create_task(work())  # noqa: RUF006 - it ends before it could be forgotten
+        await asyncio.sleep(1)
+
+    with pytest.raises(InvariantViolated, match="watermark"):
+        run(serve())
 
 
 def test_a_disk_given_up_before_there_is_a_majority_ends_the_start(tmp_path: Path) -> None:
