@@ -7,10 +7,11 @@ answered. Not done: `timeout_ms` is not needed, since nothing here waits for ano
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from functools import partial
 from typing import TypeVar
 from uuid import UUID
 
-from tidelog.broker.metadata import Metadata
+from tidelog.broker.metadata import Decide, Metadata
 from tidelog.broker.partitions import Partitions
 from tidelog.broker.requests import Context, Endpoint
 from tidelog.cluster import controller
@@ -98,6 +99,8 @@ class TopicsHandler:
         topic_id = self._new_topic_id()
 
         def decide(image: MetadataImage) -> list[AnyRecord]:
+            if topic_id in image.names_by_id:
+                return []  # it was taken, by a leader of the quorum that could not say so any more
             records = controller.create_topic(
                 image,
                 topic.name,
@@ -157,11 +160,12 @@ class TopicsHandler:
             if name is not None and topic_id != NO_TOPIC_ID:
                 raise InvalidRequest("give a topic's name or its id, not both")
             if name is None:
-                await self._metadata.change(lambda image: controller.delete_topic_by_id(image, topic_id))
+                delete = partial(controller.delete_topic_by_id, topic_id=topic_id)
+                await self._metadata.change(_until_gone(topic_id, delete))
                 name = image.names_by_id.get(topic_id)
             else:
                 topic_id = TopicId(controller.known_topic(image, name).topic_id)
-                await self._metadata.change(lambda image: controller.delete_topic(image, name))
+                await self._metadata.change(_until_gone(topic_id, partial(controller.delete_topic, name=name)))
         except KafkaError as error:
             return DeletableTopicResult(name=name, topic_id=topic_id, error_code=error.code, error_message=str(error))
         return DeletableTopicResult(name=name, topic_id=topic_id)
@@ -194,6 +198,21 @@ class TopicsHandler:
             decide(self._metadata.image)
         else:
             await self._metadata.change(decide)
+
+
+def _until_gone(topic_id: UUID, delete: Decide) -> Decide:
+    """It may have to be decided again, because whether it was done is not known: if it was, that is no error."""
+    asked = False
+
+    def decide(image: MetadataImage) -> Sequence[AnyRecord]:
+        nonlocal asked
+        if asked and topic_id not in image.names_by_id:
+            return []
+        records = delete(image)
+        asked = True
+        return records
+
+    return decide
 
 
 def _once_each(asked: Sequence[Wish], key: Callable[[Wish], Hashable]) -> Iterator[tuple[Wish, int]]:
