@@ -20,6 +20,8 @@ from tidelog.errors import InvariantViolated, StorageOffline, invariant
 def test_what_must_not_be_ends_the_process(run: Callable[[Coroutine[Any, Any, None]], None], where: str) -> None:
     """An event loop tells of what its callbacks and tasks raise, and goes on; the broker would go on acknowledging."""
 
+    tasks: list[asyncio.Task[None]] = []
+
     async def serve() -> None:
         loop = asyncio.get_running_loop()
 
@@ -31,11 +33,12 @@ def test_what_must_not_be_ends_the_process(run: Callable[[Coroutine[Any, Any, No
         if where == "a callback":
             loop.call_soon(invariant, False, "the watermark passed the end")
         else:
-            loop.create_task(work())  # noqa: RUF006 - it ends before it could be forgotten
+            tasks.append(loop.create_task(work()))
         await asyncio.sleep(1)
 
     with pytest.raises(InvariantViolated, match="watermark"):
         run(serve())
+    assert all(isinstance(task.exception(), InvariantViolated) for task in tasks)
 
 
 def test_a_disk_given_up_before_there_is_a_majority_ends_the_start(tmp_path: Path) -> None:
