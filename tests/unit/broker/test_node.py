@@ -13,6 +13,7 @@ from tidelog.cli.cluster.ports import HeldPort
 from tidelog.config import Given, Source
 from tidelog.config.broker import from_layers
 from tidelog.errors import InvariantViolated, StorageOffline, invariant
+from tidelog.testing import Broker
 
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
@@ -39,6 +40,18 @@ def test_what_must_not_be_ends_the_process(run: Callable[[Coroutine[Any, Any, No
     with pytest.raises(InvariantViolated, match="watermark"):
         run(serve())
     assert all(isinstance(task.exception(), InvariantViolated) for task in tasks)
+
+
+def test_whoever_tests_with_a_broker_is_told_that_it_has_ended() -> None:
+    """It runs in a thread, and Python says nothing of a thread that ends so."""
+    broker = Broker().start()
+    assert broker._loop is not None
+    assert broker._thread is not None
+    broker._loop.call_soon_threadsafe(invariant, False, "the watermark passed the end")
+    broker._thread.join(30)
+    with pytest.raises(RuntimeError, match="ended by itself: the watermark passed the end"):
+        broker.stop()
+    assert not broker.data_dir.exists()
 
 
 def test_a_disk_given_up_before_there_is_a_majority_ends_the_start(tmp_path: Path) -> None:
