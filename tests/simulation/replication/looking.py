@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from batches import read_batches
 
 from tidelog.storage.log import Log
-from tidelog.wire.record_batch import BatchHeader, crc_of, iter_records
+from tidelog.wire.record_batch import BatchHeader, crc_of, iter_records, read_header
 
 if TYPE_CHECKING:
     from tests.simulation.replication.seat import Seat
@@ -46,13 +46,14 @@ def look(seat: "Seat", low: int | None = None, high: int | None = None) -> Found
 
 
 def _batches(log: Log, start: int, end: int) -> list[tuple[BatchHeader, memoryview]]:
-    """As they lie there: where one is damaged, what it says about where it ends is not to be believed."""
-    found = [
-        (header, memoryview(segment.file.read(at, header.size)))
-        for segment in log.segments
-        for at, header in segment.headers()
-        if header.base_offset < end
-    ]
+    """As they lie there: where one is damaged, what it says about the offset it ends at is not to be believed. Where it
+    begins and how long it is stand before what its checksum covers, and no bit flips there."""
+    found: list[tuple[BatchHeader, memoryview]] = []
+    for segment in log.segments:
+        data, at = memoryview(segment.file.read(0, segment.size)), 0
+        while at < len(data) and (header := read_header(data, at)).base_offset < end:
+            found.append((header, data[at : at + header.size]))
+            at += header.size
     first = max((slot for slot, (header, _) in enumerate(found) if header.base_offset <= start), default=0)
     last = len(found) - (bool(found) and crc_of(found[-1][1]) == found[-1][0].crc and found[-1][0].last_offset >= end)
     return found[first:last]
