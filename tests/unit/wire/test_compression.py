@@ -114,8 +114,9 @@ def test_many_concatenated_streams_are_one_stream_wherever_they_are_cut(codec: C
 
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.LZ4])
-def test_a_megabyte_of_empty_streams_takes_no_longer_than_twice_half_of_it(codec: Codec) -> None:
-    """Each is read for itself, and what is behind it was copied each time."""
+def test_the_time_for_empty_streams_grows_with_their_number(codec: Codec) -> None:
+    """Each is read for itself, and what is behind it was copied each time: eight times as many took 64 times as
+    long."""
     empty = compress(codec, b"")
 
     def seconds(size: int) -> float:
@@ -123,8 +124,8 @@ def test_a_megabyte_of_empty_streams_takes_no_longer_than_twice_half_of_it(codec
         assert decompress(codec, empty * (size // len(empty))) == b""
         return process_time() - started
 
-    half = min(seconds(1 << 19) for _ in range(3))
-    assert min(seconds(1 << 20) for _ in range(3)) < 2.8 * half
+    few = min(seconds(1 << 17) for _ in range(3))
+    assert min(seconds(1 << 20) for _ in range(3)) < 20 * few
 
 
 def test_zstd_written_as_a_stream_without_a_content_size_is_read() -> None:
