@@ -128,6 +128,13 @@ async def until(holds: Callable[[], object]) -> None:
         await asyncio.sleep(0.005)
 
 
+async def follow_until_deleted(scene: Scene) -> None:
+    scene.room.follow(scene.replica)
+    await until(lambda: scene.log.closed)
+    await asyncio.sleep(0.05)
+    await scene.room.stop()
+
+
 def test_a_topic_deleted_while_its_log_is_synced_is_not_a_broken_disk() -> None:
     async def story() -> None:
         scene = Scene(lambda request: fetched(one_record(0)))
@@ -137,10 +144,7 @@ def test_a_topic_deleted_while_its_log_is_synced_is_not_a_broken_disk() -> None:
             scene.delete()
 
         scene.disk.meanwhile = meanwhile
-        scene.room.follow(scene.replica)
-        await until(lambda: scene.log.closed)
-        await asyncio.sleep(0.05)
-        await scene.room.stop()
+        await follow_until_deleted(scene)
         assert scene.disk_errors == []
 
     run(story)
@@ -155,10 +159,7 @@ def test_a_topic_deleted_while_its_leader_is_asked_where_it_begins_is_not_a_brok
             return bound(100)
 
         scene = Scene(answer, records=1)
-        scene.room.follow(scene.replica)
-        await until(lambda: scene.log.closed)
-        await asyncio.sleep(0.05)
-        await scene.room.stop()
+        await follow_until_deleted(scene)
         assert scene.disk_errors == []
 
     run(story)
