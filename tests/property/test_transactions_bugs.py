@@ -56,7 +56,7 @@ def a_delayed_end_of_the_first_protocol_counts(plant: Plant) -> None:
 
 def a_transaction_is_complete_before_its_markers_are_safe(plant: Plant) -> None:
     honest = MarkerWriter._append
-    plant.setattr(MarkerWriter, "_append", lambda self, end, partition: honest(self, end, partition) and [])
+    plant.setattr(MarkerWriter, "_append", lambda self, end, partition, *_: honest(self, end, partition) and [])
 
 
 def the_last_stable_offset_does_not_wait_for_the_marker_to_be_safe(plant: Plant) -> None:
@@ -134,6 +134,17 @@ def a_restart_forgets_open_transactions(plant: Plant) -> None:
     plant.setattr(OpenTransactions, "load", lambda self, first_offsets: self.open.clear())
 
 
+def a_restart_takes_the_next_transaction_for_the_last(plant: Plant) -> None:
+    plant.setattr(TransactionRoom, "_has_begun_next", lambda self, markers, partition: False)
+
+
+def a_restart_forgets_the_next_transaction(plant: Plant) -> None:
+    honest = TransactionShard.markers_written
+    plant.setattr(
+        TransactionShard, "markers_written", lambda self, markers, now_ms, ahead: honest(self, markers, now_ms)
+    )
+
+
 BUGS: dict[Callable[[Plant], None], int] = {
     a_write_is_not_verified: 0,
     an_end_is_not_asked_for_its_epoch: 60,
@@ -149,6 +160,8 @@ BUGS: dict[Callable[[Plant], None], int] = {
     a_retry_is_written_again: 35,
     nothing_times_out: 0,
     a_restart_forgets_open_transactions: 3,
+    a_restart_takes_the_next_transaction_for_the_last: 53,
+    a_restart_forgets_the_next_transaction: 53,
 }
 """With the seed to begin with: one that found it, unless the lives have changed since."""
 

@@ -80,8 +80,8 @@ def an_end_is_not_asked_for_its_epoch(plant: Plant) -> None:
 def an_addition_is_not_asked_for_its_epoch(plant: Plant) -> None:
     honest = shard.add
 
-    def add(transaction: Any, memory: Any, asked: Any, *rest: Any) -> Any:
-        return honest(transaction, memory, asked if transaction is None else transaction.identity, *rest)
+    def add(transaction: Any, memory: Any, asked: Any, *rest: Any, **more: Any) -> Any:
+        return honest(transaction, memory, asked if transaction is None else transaction.identity, *rest, **more)
 
     plant.setattr(shard, "add", add)
 
@@ -148,17 +148,19 @@ def open_transactions_have_no_timer_after_a_restart(plant: Plant) -> None:
 def the_next_transaction_does_not_wait_for_markers(plant: Plant) -> None:
     honest = shard.add
 
-    def add(transaction: Any, *rest: Any) -> Any:
+    def add(transaction: Any, *rest: Any, **more: Any) -> Any:
         if transaction is not None and transaction.state.is_prepared:
             transaction = transaction.completed(transaction.update_ms)
-        return honest(transaction, *rest)
+        return honest(transaction, *rest, **more)
 
     plant.setattr(shard, "add", add)
 
 
 def a_write_is_not_verified(plant: Plant) -> None:
     plant.setattr(
-        shard, "verify", lambda transaction, asked, partitions, version: dict.fromkeys(partitions, ErrorCode.NONE)
+        shard,
+        "verify",
+        lambda transaction, ahead, asked, partitions, version: dict.fromkeys(partitions, ErrorCode.NONE),
     )
 
 

@@ -123,6 +123,7 @@ class Node:
                 groups=self.groups,
                 producer_ids=self.producer_ids,
                 markers=self._markers_to_all(loop),
+                alone=self.cluster is None,
             )
             await self._host_everything()
             all_open = True

@@ -23,13 +23,15 @@ def add(
     client_version: int,
     context: Context,
     now_ms: int,
+    *,
+    goes_ahead: bool = False,
 ) -> Verdict:
     """Opens a transaction if there is none: the protocol has no other beginning."""
     if transaction is None:
         return refused(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-    if transaction.state.is_prepared and asked == transaction.next_identity:
+    if transaction.state.is_prepared and asked == transaction.next_identity and not goes_ahead:
         return Verdict(waits=True)
-    if asked != transaction.identity or transaction.state.is_prepared:
+    if asked != transaction.identity or (transaction.state.is_prepared and not goes_ahead):
         return not_the_owner(transaction, asked)
     connection = 0
     if client_version == FIRST_PROTOCOL:
@@ -37,14 +39,20 @@ def add(
             return refused(ErrorCode.INVALID_TXN_STATE)
         connection = context.connection
     # It knows its current identity, so it will never ask again for what it was given in exchange for the old one.
-    memory = replace(memory, replaced=None, connection=max(memory.connection, connection))
+    memory = replace(memory, replaced=None, connection=max(memory.connection, connection), graced=frozenset())
+    if goes_ahead:
+        return Verdict(memory=replace(memory, ahead=memory.ahead | partitions))
     if not partitions or (transaction.state is State.ONGOING and partitions <= transaction.partitions):
         return Verdict(memory=memory)
     return Verdict(steps=(transaction.added(partitions, client_version, now_ms),), memory=memory)
 
 
 def verify(
-    transaction: Transaction | None, asked: Identity, partitions: Iterable[TopicPartition], version: int
+    transaction: Transaction | None,
+    ahead: frozenset[TopicPartition],
+    asked: Identity,
+    partitions: Iterable[TopicPartition],
+    version: int,
 ) -> dict[TopicPartition, ErrorCode]:
     """May this producer write to these partitions now? Asked by the log before it opens a transaction there, so that a
     write that comes late is not taken for part of a later transaction (KIP-890)."""
@@ -53,6 +61,7 @@ def verify(
     if transaction.identity != asked:
         return dict.fromkeys(partitions, ErrorCode.PRODUCER_FENCED)
     if transaction.state.is_prepared:
-        return dict.fromkeys(partitions, ErrorCode.CONCURRENT_TRANSACTIONS)
+        concurrent = ErrorCode.CONCURRENT_TRANSACTIONS
+        return {each: ErrorCode.NONE if each in ahead else concurrent for each in partitions}
     missing = ErrorCode.TRANSACTION_ABORTABLE if version >= ABORTABLE_SINCE else ErrorCode.INVALID_TXN_STATE
     return {each: ErrorCode.NONE if each in transaction.partitions else missing for each in partitions}

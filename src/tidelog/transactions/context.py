@@ -1,6 +1,7 @@
 """What a decision is made of besides the request: who asks, the settings, and what is known but not written down."""
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import msgspec
@@ -56,11 +57,20 @@ class Memory(msgspec.Struct, frozen=True):
     connection: int = 0
     """The newest that the owner of the current identity used, in the first protocol."""
     parked: tuple[Parked, ...] = ()
+    placed: bool = False
+    """The markers of the transaction that ends are in their logs, whether safe or not."""
+    safe: bool = False
+    """They are safe, and no record says so yet."""
+    ahead: frozenset[TopicPartition] = frozenset()
+    """What belongs to the next transaction, that its producer has begun already. See `transactions.ahead`."""
+    graced: frozenset[TopicPartition] = frozenset()
+    """Where the producer may have been about to write when the shard was loaded."""
 
 
 class Markers(NamedTuple):
     """An effect: to be written to every partition, and reported to `TransactionShard.markers_written` when they all
-    are. A partition that no longer exists needs none. May be handed out again after a failure."""
+    are. A partition that no longer exists needs none. May be handed out again after a failure: what began in a
+    partition at or behind its place in `ends` is the producer's next transaction then, which they do not end."""
 
     transactional_id: str
     producer_id: int
@@ -69,6 +79,15 @@ class Markers(NamedTuple):
     coordinator_epoch: int
     partitions: tuple[TopicPartition, ...]
     transaction_version: int
+    ends: Mapping[TopicPartition, int] = MappingProxyType({})
+    patient: bool = False
+    """The producer is quick to begin the next transaction, whose records can be synced together with the markers."""
+
+
+class Hurry(NamedTuple):
+    """An effect: somebody waits for the markers in these partitions."""
+
+    partitions: tuple[TopicPartition, ...]
 
 
 class Verdict(NamedTuple):

@@ -5,8 +5,8 @@ from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
-from tidelog.coordination import Completion, Outcome, Timer
-from tidelog.transactions.context import Context, Markers, Memory, Parked, Verdict
+from tidelog.coordination import Completion, Outcome, Timer, TimerKey
+from tidelog.transactions.context import Context, Hurry, Markers, Memory, Parked, Verdict
 from tidelog.transactions.records import TransactionRecord
 from tidelog.transactions.state import State
 from tidelog.transactions.transaction import Transaction
@@ -15,6 +15,7 @@ from tidelog.wire.schema import Message
 TransactionOutcome = Outcome[Any, TransactionRecord]
 
 TIMEOUT: Final = "timeout"
+SETTLE: Final = "settle"
 PARKED: Final = "parked"
 
 PARKED_MS: Final = 250
@@ -43,10 +44,11 @@ class Draft:
         self._coordinator_epoch = coordinator_epoch
         self._changed: dict[str, Transaction] = {}
         self._remembered: dict[str, Memory] = {}
-        self._records: list[TransactionRecord] = []
-        self._timers: list[Timer] = []
-        self._effects: list[Markers] = []
+        self._timers: dict[TimerKey, int | None] = {}
+        self._effects: list[Markers | Hurry] = []
         self._completions: list[Completion] = []
+        self.patient = False
+        """Of the markers that are decided. See `Markers.patient`."""
 
     # -- how things stand ---------------------------------------------------------------------------------------------
 
@@ -75,11 +77,13 @@ class Draft:
         was_open = before is not None and before.state is State.ONGOING
         is_open = after.state is State.ONGOING
         if is_open != was_open:
-            self._timers.append(Timer((TIMEOUT, transactional_id), after.timeout_ms if is_open else None))
+            self.set_timer(TIMEOUT, transactional_id, after.timeout_ms if is_open else None)
         if after.state.is_prepared and after.partitions:
-            self._effects.append(markers_of(after, self._coordinator_epoch))
+            self._effects.append(markers_of(after, self._coordinator_epoch, patient=self.patient))
         self._changed[transactional_id] = after
-        self._records.append(after.record())
+
+    def set_timer(self, kind: str, transactional_id: str, after_ms: int | None) -> None:
+        self._timers[kind, transactional_id] = after_ms
 
     def park(self, transactional_id: str, request: Message, context: Context) -> bool:
         """Keep a request until the markers are written, if there is room."""
@@ -87,7 +91,10 @@ class Draft:
         if context.waiter < 0 or len(memory.parked) >= PARKED_MAX:
             return False
         if not memory.parked:
-            self._timers.append(Timer((PARKED, transactional_id), PARKED_MS))
+            self.set_timer(PARKED, transactional_id, PARKED_MS)
+        transaction = self.transaction(transactional_id)
+        if memory.placed and transaction is not None:
+            self._effects.append(Hurry(tuple(transaction.partitions)))
         parked = (*memory.parked, Parked(request, context))
         self._remembered[transactional_id] = replace(memory, parked=parked)
         return True
@@ -95,7 +102,7 @@ class Draft:
     def unpark(self, transactional_id: str) -> tuple[Parked, ...]:
         memory = self.memory(transactional_id)
         if memory.parked:
-            self._timers.append(Timer((PARKED, transactional_id), None))
+            self.set_timer(PARKED, transactional_id, None)
             self._remembered[transactional_id] = replace(memory, parked=())
         return memory.parked
 
@@ -105,15 +112,16 @@ class Draft:
     def outcome(self, response: Any = None) -> TransactionOutcome:
         return Outcome(
             response,
-            records=tuple(self._records),
-            timers=tuple(self._timers),
+            # They are written together, so the last word about each is all that is needed.
+            records=tuple([each.record() for each in self._changed.values()]),
+            timers=tuple([Timer(*each) for each in self._timers.items()]),
             completions=tuple(self._completions),
             memory=tuple(Remember(*each) for each in self._remembered.items()),
             effects=tuple(self._effects),
         )
 
 
-def markers_of(transaction: Transaction, coordinator_epoch: int) -> Markers:
+def markers_of(transaction: Transaction, coordinator_epoch: int, *, patient: bool = False) -> Markers:
     return Markers(
         transactional_id=transaction.transactional_id,
         producer_id=transaction.producer_id,
@@ -122,4 +130,6 @@ def markers_of(transaction: Transaction, coordinator_epoch: int) -> Markers:
         coordinator_epoch=coordinator_epoch,
         partitions=tuple(sorted(transaction.partitions)),
         transaction_version=transaction.client_version,
+        ends=transaction.ends,
+        patient=patient,
     )

@@ -1,11 +1,13 @@
 """How a transaction ends: EndTxn (0-5), its retries, and the timeout."""
 
+from collections.abc import Mapping
 from typing import Final
 
 from msgspec.structs import replace
 
 from tidelog.errors import ErrorCode
-from tidelog.ids import NO_PRODUCER_ID
+from tidelog.ids import NO_PRODUCER_ID, TopicPartition
+from tidelog.transactions.ahead import EndsOf
 from tidelog.transactions.context import (
     Context,
     Memory,
@@ -29,6 +31,7 @@ def end(
     request: EndTxnRequest,
     context: Context,
     new_producer_id: NewProducerId,
+    ends_of: EndsOf,
     now_ms: int,
 ) -> Verdict:
     if transaction is None:
@@ -48,7 +51,7 @@ def end(
     if not second and is_delayed(memory, context):
         return refused(ErrorCode.INVALID_TXN_STATE)
     event = Event.COMMITTED if request.committed else Event.ABORTED
-    decided = _decided(transaction, event, second, new_producer_id, now_ms)
+    decided = _decided(transaction, event, second, new_producer_id, ends_of(transaction.partitions), now_ms)
     if not second:
         # What still comes by an older connection was sent before this, and must not open the next transaction.
         memory = replace(memory, connection=max(memory.connection, context.connection))
@@ -64,6 +67,8 @@ def time_out(transaction: Transaction, memory: Memory, now_ms: int) -> Verdict:
 
 def _again(transaction: Transaction, committed: bool, second: bool) -> Verdict:
     """The end that was decided already is asked for, by the one who may."""
+    if transaction.state.is_prepared and transaction.ends:
+        return Verdict(waits=True)  # it may be the next one's end, if its producer has gone ahead
     if committed != transaction.state.is_committed:
         # It was aborted by the timeout. Who speaks the second protocol may abort it as well and go on.
         return refused(ErrorCode.TRANSACTION_ABORTABLE if committed and second else ErrorCode.INVALID_TXN_STATE)
@@ -75,19 +80,24 @@ def _again(transaction: Transaction, committed: bool, second: bool) -> Verdict:
 def _end_empty(transaction: Transaction, memory: Memory, new_producer_id: NewProducerId, now_ms: int) -> Verdict:
     """Nothing was added, so there is nothing to mark. The epoch is new all the same: a write that is still under way
     must not open the transaction that its producer gave up."""
-    decided = _decided(transaction, Event.ABORTED, True, new_producer_id, now_ms)
+    decided = _decided(transaction, Event.ABORTED, True, new_producer_id, {}, now_ms)
     steps = (decided, decided.completed(now_ms))
     return Verdict(identity=decided.next_identity, steps=steps, memory=_told(memory, transaction, True))
 
 
 def _decided(
-    transaction: Transaction, event: Event, second: bool, new_producer_id: NewProducerId, now_ms: int
+    transaction: Transaction,
+    event: Event,
+    second: bool,
+    new_producer_id: NewProducerId,
+    ends: Mapping[TopicPartition, int],
+    now_ms: int,
 ) -> Transaction:
     if not second:
-        return transaction.ended(event, FIRST_PROTOCOL, NO_PRODUCER_ID, now_ms)
+        return transaction.ended(event, FIRST_PROTOCOL, NO_PRODUCER_ID, now_ms, ends)
     next_producer_id = new_producer_id() if transaction.identity.is_exhausted else NO_PRODUCER_ID
-    return transaction.ended(event, SECOND_PROTOCOL, next_producer_id, now_ms)
+    return transaction.ended(event, SECOND_PROTOCOL, next_producer_id, now_ms, ends)
 
 
 def _told(memory: Memory, before: Transaction, second: bool) -> Memory:
-    return replace(memory, replaced=before.identity if second else None)
+    return replace(memory, replaced=before.identity if second else None, graced=frozenset())

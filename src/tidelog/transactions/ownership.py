@@ -82,4 +82,4 @@ def _next_identity(
 
 def _of_new_identity(memory: Memory, expected: Identity | None) -> Memory:
     """Its owner may have connected long before the one it replaces, whose connections say nothing about it."""
-    return replace(memory, replaced=expected, connection=0)
+    return replace(memory, replaced=expected, connection=0, graced=frozenset())

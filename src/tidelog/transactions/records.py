@@ -35,6 +35,9 @@ class TransactionLogValue(Message, kw_only=True):
     transaction_last_update_timestamp_ms: i64
     transaction_start_timestamp_ms: i64
     client_transaction_version: Annotated[i16, Versions(1), Tag(2), IGNORABLE] = 0
+    ends: Annotated[tuple[i64, ...], Versions(1), Tag(10_000), IGNORABLE] = ()
+    """Tidelog's own, skipped by Kafka: where the log of each partition ended when the end of the transaction was
+    decided, in the order of `transaction_partitions`. See `transactions.ahead`."""
 
 
 class TransactionRecord(NamedTuple):

@@ -3,9 +3,12 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from tidelog.coordination import Outcome, Timer, TimerKey, coordinator_code
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import NO_PRODUCER_ID, TopicPartition
+from tidelog.transactions.ahead import SETTLE_MS, EndsOf, caught_up, goes_ahead, is_graced, nowhere
 from tidelog.transactions.contents import add, verify
 from tidelog.transactions.context import (
     OFFSETS_TOPIC,
@@ -19,7 +22,7 @@ from tidelog.transactions.context import (
     Verdict,
     refused,
 )
-from tidelog.transactions.draft import PARKED, TIMEOUT, Draft, Remember, TransactionOutcome, markers_of
+from tidelog.transactions.draft import PARKED, SETTLE, TIMEOUT, Draft, Remember, TransactionOutcome, markers_of
 from tidelog.transactions.ending import end, time_out
 from tidelog.transactions.listing import describe, list_transactions
 from tidelog.transactions.ownership import initialise
@@ -30,6 +33,8 @@ from tidelog.transactions.transaction import FIRST_PROTOCOL, SECOND_PROTOCOL, Id
 from tidelog.wire.messages import transactions as messages
 from tidelog.wire.messages.data import InitProducerIdRequest, InitProducerIdResponse
 from tidelog.wire.schema import Message
+
+_NO_MEMORY: Final = Memory()
 
 EXPIRED_AT_ONCE: Final = 1_000
 """Transactional ids forgotten by one batch."""
@@ -54,12 +59,14 @@ class TransactionShard:
         *,
         coordinator_epoch: int = 0,
         select: Select = _no_patterns,
+        ends_of: EndsOf = nowhere,
     ) -> None:
         self.settings = settings
         self.coordinator_epoch = coordinator_epoch
         self._new_producer_id = new_producer_id
         self._offsets_partition = offsets_partition
         self._select = select
+        self._ends_of = ends_of
         self._transactions: dict[str, Transaction] = {}
         self._memories: dict[str, Memory] = {}
         self._handlers: Mapping[type[Message], Callable[[Draft, Any, Context, int], Message | None]] = {
@@ -92,6 +99,7 @@ class TransactionShard:
 
     def _init(self, draft: Draft, request: InitProducerIdRequest, context: Context, now_ms: int) -> Message | None:
         name = request.transactional_id or ""
+        self._catch_up(draft, name, now_ms)
         verdict = initialise(
             draft.transaction(name), draft.memory(name), request, self.settings, self._new_producer_id, now_ms
         )
@@ -148,15 +156,28 @@ class TransactionShard:
         """May this producer write to these partitions now? As AddPartitionsToTxn of that version would answer."""
         if not transactional_id:
             return dict.fromkeys(partitions, ErrorCode.INVALID_REQUEST)
-        return verify(self.find(transactional_id), asked, partitions, version)
+        ahead = self._memories.get(transactional_id, _NO_MEMORY).ahead
+        return verify(self.find(transactional_id), ahead, asked, partitions, version)
+
+    def vouch(
+        self, transactional_id: str, asked: Identity, partitions: Sequence[TopicPartition], version: int, now_ms: int
+    ) -> Outcome[dict[TopicPartition, ErrorCode], TransactionRecord]:
+        """The same for the log of this broker, which is about to open the transaction there."""
+        transaction, memory = self.find(transactional_id), self._memories.get(transactional_id)
+        wanted = frozenset(partitions)
+        if transaction is None or memory is None or not is_graced(transaction, memory, asked, wanted):
+            return Outcome(self.verify(transactional_id, asked, partitions, version))
+        draft = self._draft()
+        draft.take(transactional_id, Verdict(steps=(transaction.added(wanted, transaction.client_version, now_ms),)))
+        return draft.outcome(dict.fromkeys(partitions, ErrorCode.NONE))
 
     def _verify(
         self, draft: Draft, each: messages.AddPartitionsToTxnTransaction, asked: Identity, context: Context
     ) -> tuple[messages.AddPartitionsToTxnTopicResult, ...]:
         if not each.transactional_id:
             return topic_results(each.topics, ErrorCode.INVALID_REQUEST)
-        transaction = draft.transaction(each.transactional_id)
-        codes = verify(transaction, asked, _partitions(each.topics), context.version)
+        transaction, ahead = draft.transaction(each.transactional_id), draft.memory(each.transactional_id).ahead
+        codes = verify(transaction, ahead, asked, _partitions(each.topics), context.version)
         return tuple(
             messages.AddPartitionsToTxnTopicResult(
                 name=topic.name,
@@ -193,7 +214,17 @@ class TransactionShard:
         name = request.transactional_id
         verdict = refused(ErrorCode.INVALID_REQUEST)
         if name:
-            verdict = end(draft.transaction(name), draft.memory(name), request, context, self._new_producer_id, now_ms)
+            draft.patient = bool(draft.memory(name).ahead)
+            self._catch_up(draft, name, now_ms)
+            verdict = end(
+                draft.transaction(name),
+                draft.memory(name),
+                request,
+                context,
+                self._new_producer_id,
+                self._ends_of,
+                now_ms,
+            )
         if not self._settle(draft, name, verdict, request, context):
             return None
         if verdict.identity is None:
@@ -224,7 +255,20 @@ class TransactionShard:
     ) -> Verdict:
         if not name:
             return refused(ErrorCode.INVALID_REQUEST)
-        return add(draft.transaction(name), draft.memory(name), asked, partitions, client_version, context, now_ms)
+        transaction, memory = draft.transaction(name), draft.memory(name)
+        ahead = transaction is not None and goes_ahead(
+            transaction, memory, asked, partitions, client_version, self._ends_of
+        )
+        if not ahead and memory.safe:
+            self._catch_up(draft, name, now_ms)
+            transaction, memory = draft.transaction(name), draft.memory(name)
+        return add(transaction, memory, asked, partitions, client_version, context, now_ms, goes_ahead=ahead)
+
+    def _catch_up(self, draft: Draft, name: str, now_ms: int) -> None:
+        """Put down what is known already, before something else is decided: the markers are safe."""
+        transaction, memory = draft.transaction(name), draft.memory(name)
+        if memory.safe and transaction is not None:
+            draft.take(name, caught_up(transaction, memory, now_ms))
 
     def _settle(
         self,
@@ -242,20 +286,39 @@ class TransactionShard:
 
     # -- markers, timers and expiry -----------------------------------------------------------------------------------
 
-    def markers_written(self, markers: Markers, now_ms: int) -> Outcome[bool, TransactionRecord]:
-        """Every partition has its marker. False if that was known already, or is about an end long past."""
+    def markers_placed(self, markers: Markers) -> None:
+        """Every partition has its marker, all in logs of this broker, though maybe not on disk yet. Nobody is told, so
+        this needs no outcome."""
+        if self._is_ending(markers):
+            memory = self._memories.get(markers.transactional_id, _NO_MEMORY)
+            self._memories[markers.transactional_id] = replace(memory, placed=True)
+
+    def _is_ending(self, markers: Markers) -> bool:
+        """Whether they are those of the transaction that is being ended."""
+        transaction = self.find(markers.transactional_id)
+        return (
+            transaction is not None
+            and transaction.state.is_prepared
+            and transaction.identity == (markers.producer_id, markers.producer_epoch)
+            and transaction.state.is_committed == markers.committed
+        )
+
+    def markers_written(
+        self, markers: Markers, now_ms: int, ahead: frozenset[TopicPartition] = frozenset()
+    ) -> Outcome[bool, TransactionRecord]:
+        """Every partition has its marker, safely. False if that was known already, or is about an end long past.
+        `ahead`: where the producer's next transaction was found to have begun."""
         name = markers.transactional_id
-        transaction = self.find(name)
-        asked = Identity(markers.producer_id, markers.producer_epoch)
-        if (
-            transaction is None
-            or not transaction.state.is_prepared
-            or transaction.identity != asked
-            or transaction.state.is_committed != markers.committed
-        ):
+        if not self._is_ending(markers):
             return Outcome(False)
         draft = self._draft()
-        draft.take(name, Verdict(steps=(transaction.completed(now_ms),)))
+        memory = draft.memory(name)
+        memory = replace(memory, safe=True, ahead=memory.ahead | ahead)
+        draft.take(name, Verdict(memory=memory))
+        if markers.ends and not memory.parked and not ahead:
+            draft.set_timer(SETTLE, name, SETTLE_MS)  # the next transaction may follow at once
+            return draft.outcome(True)
+        self._catch_up(draft, name, now_ms)
         for parked in draft.unpark(name):
             request, context = parked
             try:
@@ -276,6 +339,8 @@ class TransactionShard:
         transaction = self.find(name)
         if kind == TIMEOUT and transaction is not None and transaction.state is State.ONGOING:
             draft.take(name, time_out(transaction, draft.memory(name), now_ms))
+        if kind == SETTLE:
+            self._catch_up(draft, name, now_ms)
         return draft.outcome()
 
     def expiry(self, now_ms: int) -> Iterator[TransactionOutcome]:
@@ -321,6 +386,7 @@ class TransactionShard:
         """Open transactions keep their time; what was decided is carried out, for the second time if need be."""
         timers = []
         effects = []
+        memories = []
         for name, each in self._transactions.items():
             if each.state is State.ONGOING:
                 # The wall clock is all there is across a restart. However it jumped, nobody gets more than the whole.
@@ -328,7 +394,9 @@ class TransactionShard:
                 timers.append(Timer((TIMEOUT, name), left_ms))
             elif each.state.is_prepared:
                 effects.append(markers_of(each, self.coordinator_epoch))
-        return Outcome(timers=tuple(timers), effects=tuple(effects))
+                if each.ends:
+                    memories.append(Remember(name, Memory(graced=frozenset(each.ends))))
+        return Outcome(timers=tuple(timers), effects=tuple(effects), memory=tuple(memories))
 
 
 def _code(verdict: Verdict) -> ErrorCode:

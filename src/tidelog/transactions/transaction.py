@@ -1,6 +1,6 @@
 """One transactional id as a value: whose it is, what it is doing, and what each event makes of it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import groupby
 from typing import Any, Final, NamedTuple
 
@@ -49,6 +49,8 @@ class Transaction(msgspec.Struct, frozen=True, kw_only=True):
     """The one in use after the markers, if the epochs of this one are used up."""
     client_version: int = FIRST_PROTOCOL
     """The protocol in which the current transaction is run, or the last one was ended."""
+    ends: Mapping[TopicPartition, int] = {}
+    """Where the logs of its partitions ended when its end was decided, if its producer may go ahead from there."""
 
     # -- what it says -------------------------------------------------------------------------------------------------
 
@@ -98,7 +100,14 @@ class Transaction(msgspec.Struct, frozen=True, kw_only=True):
             client_version=client_version,
         )
 
-    def ended(self, event: Event, client_version: int, next_producer_id: int, now_ms: int) -> "Transaction":
+    def ended(
+        self,
+        event: Event,
+        client_version: int,
+        next_producer_id: int,
+        now_ms: int,
+        ends: Mapping[TopicPartition, int],
+    ) -> "Transaction":
         bump = 1 if client_version >= SECOND_PROTOCOL else 0
         return self._step(
             event,
@@ -107,6 +116,7 @@ class Transaction(msgspec.Struct, frozen=True, kw_only=True):
             next_producer_id=next_producer_id,
             start_ms=self.start_ms if self.state is State.ONGOING else now_ms,
             client_version=client_version,
+            ends=ends,
         )
 
     def fenced(self, now_ms: int, *, may_go_on: bool) -> "Transaction":
@@ -126,6 +136,7 @@ class Transaction(msgspec.Struct, frozen=True, kw_only=True):
             producer_epoch=identity.producer_epoch,
             next_producer_id=NO_PRODUCER_ID,
             partitions=frozenset(),
+            ends={},
         )
 
     def _step(self, event: Event, now_ms: int, **changes: Any) -> "Transaction":
@@ -135,6 +146,7 @@ class Transaction(msgspec.Struct, frozen=True, kw_only=True):
     # -- in the log ---------------------------------------------------------------------------------------------------
 
     def record(self) -> TransactionRecord:
+        topics = by_topic(self.partitions)
         value = TransactionLogValue(
             producer_id=self.producer_id,
             previous_producer_id=self.previous_producer_id,
@@ -144,13 +156,13 @@ class Transaction(msgspec.Struct, frozen=True, kw_only=True):
             transaction_status=self.state.number,
             transaction_partitions=None
             if self.state is State.EMPTY
-            else tuple(
-                TransactionPartitions(topic=topic, partition_ids=numbers)
-                for topic, numbers in by_topic(self.partitions)
-            ),
+            else tuple(TransactionPartitions(topic=topic, partition_ids=numbers) for topic, numbers in topics),
             transaction_last_update_timestamp_ms=self.update_ms,
             transaction_start_timestamp_ms=self.start_ms,
             client_transaction_version=self.client_version,
+            ends=tuple(self.ends[TopicPartition(topic, number)] for topic, numbers in topics for number in numbers)
+            if self.ends
+            else (),
         )
         return TransactionRecord(self.transactional_id, value)
 
@@ -161,6 +173,11 @@ class Transaction(msgspec.Struct, frozen=True, kw_only=True):
             raise MalformedMessage(f"transaction {transactional_id} is in unknown state {value.transaction_status}")
         if state is State.PREPARE_EPOCH_FENCE:
             state = State.ONGOING  # Kafka has the number and never writes it: the abort that follows is still to come
+        partitions = [
+            TopicPartition(topic.topic, number)
+            for topic in value.transaction_partitions or ()
+            for number in topic.partition_ids
+        ]
         return cls(
             transactional_id=transactional_id,
             producer_id=value.producer_id,
@@ -168,15 +185,12 @@ class Transaction(msgspec.Struct, frozen=True, kw_only=True):
             timeout_ms=value.transaction_timeout_ms,
             update_ms=value.transaction_last_update_timestamp_ms,
             state=state,
-            partitions=frozenset(
-                TopicPartition(topic.topic, number)
-                for topic in value.transaction_partitions or ()
-                for number in topic.partition_ids
-            ),
+            partitions=frozenset(partitions),
             start_ms=value.transaction_start_timestamp_ms,
             previous_producer_id=value.previous_producer_id,
             next_producer_id=value.next_producer_id,
             client_version=value.client_transaction_version,
+            ends=dict(zip(partitions, value.ends, strict=True)) if len(value.ends) == len(partitions) else {},
         )
 
 

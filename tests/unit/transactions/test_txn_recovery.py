@@ -1,11 +1,13 @@
 """The coordinator killed at each transition, its effects, and what the runtime does with them."""
 
 import pytest
+from msgspec.structs import replace
 from txn_sim import P0, P1, TIMEOUT_MS, TXN, Sim, add, code_of, end, init
 
 from tidelog.coordination import EFFECT, NOBODY, RETRY_MS, Outcome, Released, Runtime
 from tidelog.errors import ErrorCode, StorageOffline
 from tidelog.transactions.context import Markers
+from tidelog.transactions.records import encode_record
 from tidelog.transactions.shard import EXPIRED_AT_ONCE
 from tidelog.transactions.state import State
 from tidelog.transactions.transaction import Identity
@@ -128,7 +130,8 @@ def test_one_report_may_set_off_a_whole_transaction(sim: Sim) -> None:
 def test_an_abort_without_partitions_written_by_kafka(sim: Sim) -> None:
     who = sim.init()
     sim.end2(who, False)
-    sim.log.pop()  # killed between PrepareAbort and CompleteAbort
+    decided = replace(sim.txn, state=State.PREPARE_ABORT)
+    sim.log[-1] = encode_record(decided.record())  # killed between PrepareAbort and CompleteAbort
     other = sim.reloaded(marking=False)
     assert other.markers == [Markers(TXN, 1000, 1, False, 1, (), 2)]
     other.mark()

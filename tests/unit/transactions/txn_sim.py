@@ -6,7 +6,7 @@ Every answer is encoded in the version that was asked for, so a response that th
 
 from collections.abc import Callable
 from itertools import count
-from typing import Any
+from typing import Any, Self
 
 from tidelog.coordination import EFFECT, NOBODY, Outcome, Producer, Released, Runtime
 from tidelog.errors import ErrorCode, KafkaError
@@ -65,7 +65,7 @@ class Sim:
             self.shard, self._append, end_offset=len(self.log), committed_offset=len(self.log)
         )
 
-    def load(self) -> "Sim":
+    def load(self) -> Self:
         self._take(self.runtime.loaded(now_ms=self.now_ms, monotonic_ms=self.now_ms))
         return self
 
@@ -143,10 +143,10 @@ class Sim:
         for outcome in self.shard.expiry(self.now_ms):
             self.run(lambda outcome=outcome: outcome)
 
-    def reloaded(self, *, compacted: bool = False, marking: bool = True) -> "Sim":
+    def reloaded(self, *, compacted: bool = False, marking: bool = True) -> Self:
         """Another coordinator that takes over with nothing but the log, or what compaction left of it."""
         log = list({key: (key, value) for key, value in self.log}.values()) if compacted else self.log
-        other = Sim(
+        other = type(self)(
             self.settings,
             log=log,
             now_ms=self.now_ms,

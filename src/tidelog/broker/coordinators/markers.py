@@ -36,9 +36,15 @@ class MarkerWriter:
         self._clock = clock
 
     def write(
-        self, end: TransactionEnd, partitions: Iterable[TopicPartition], done: Callable[[Failures], None]
-    ) -> None:
-        """`done` is told what failed, when all else is safe."""
+        self,
+        end: TransactionEnd,
+        partitions: Iterable[TopicPartition],
+        done: Callable[[Failures], None],
+        *,
+        patiently: bool = False,
+    ) -> bool:
+        """`done` is told what failed, when all else is safe. True if they are all in their logs by now. `patiently`:
+        they may reach the disk together with what follows them there, unless somebody is waiting to read them."""
         failures: Failures = {}
         waits: list[tuple[Replica, int]] = []
         offsets: list[TopicPartition] = []
@@ -47,7 +53,7 @@ class MarkerWriter:
                 if partition.topic == self._groups.topic.name:
                     offsets.append(partition)
                 else:
-                    waits.extend(self._append(end, partition))
+                    waits.extend(self._append(end, partition, patiently))
             except KafkaError as error:
                 failures[partition] = error
         missing = len(offsets) + 1
@@ -65,14 +71,18 @@ class MarkerWriter:
                     failures[replica.partition] = KafkaError(text, ErrorCode.REQUEST_TIMED_OUT)
             arrived()
 
+        placed = not failures
         for partition in offsets:
-            self._end_offsets(end, partition, failures, arrived)
+            placed &= self._end_offsets(end, partition, failures, arrived, patiently)
         if waits:
             self._waiting.park_produce(waits, SAFE_SECONDS, safe)
         else:
             arrived()
+        return placed
 
-    def _append(self, end: TransactionEnd, partition: TopicPartition) -> list[tuple[Replica, int]]:
+    def _append(
+        self, end: TransactionEnd, partition: TopicPartition, patiently: bool = False
+    ) -> list[tuple[Replica, int]]:
         """What to wait for."""
         replica = self._partitions.get(*partition)
         appended = replica.append_marker(
@@ -85,12 +95,20 @@ class MarkerWriter:
         )
         if replica.high_watermark > appended.last_offset:
             return []
-        self._flusher.mark(replica)
+        if patiently and not self._waiting.has_reader(replica):
+            self._flusher.mark_lazily(replica)
+        else:
+            self._flusher.mark(replica)
         return [(replica, appended.last_offset + 1)]
 
     def _end_offsets(
-        self, end: TransactionEnd, partition: TopicPartition, failures: Failures, arrived: Callable[[], None]
-    ) -> None:
+        self,
+        end: TransactionEnd,
+        partition: TopicPartition,
+        failures: Failures,
+        arrived: Callable[[], None],
+        patiently: bool,
+    ) -> bool:
         def done(answer: KafkaError | None) -> None:
             if answer is not None:
                 failures[partition] = answer
@@ -101,5 +119,5 @@ class MarkerWriter:
             host = self._groups.host_at(partition.partition)
         except KafkaError as error:
             done(error)
-        else:
-            host.end_transaction(end, done)
+            return False
+        return host.end_transaction(end, done, patiently=patiently)

@@ -176,15 +176,17 @@ class ShardHost(Generic[S, Rec]):
         self._patient = not outcome.completions
         return outcome
 
-    def end_transaction(self, end: TransactionEnd, done: Done) -> None:
+    def end_transaction(self, end: TransactionEnd, done: Done, *, patiently: bool = False) -> bool:
         """Write a marker: what the shard keeps of this producer's transaction counts from now on, or never. `done` is
-        told None when it is safe."""
+        told None when it is safe. True if it is in the log by now."""
         runtime = self._runtime
         if runtime is None:
             done(self.failure or _still_loading())
-            return
+            return False
+        placed = False
 
         def write() -> int:
+            nonlocal placed
             appended = self.replica.append_marker(
                 end.producer_id,
                 end.producer_epoch,
@@ -193,10 +195,13 @@ class ShardHost(Generic[S, Rec]):
                 now_ms=self._clock.now_ms(),
                 transaction_version=end.transaction_version,
             )
+            placed, self._patient = True, patiently
             self._see_to_flush()
+            self._patient = False
             return appended.last_offset + 1
 
         self._answer(runtime.end_transaction(self._wait(done), write, end.producer_id, end.committed))
+        return placed
 
     def _wait(self, done: Done) -> int:
         waiter = self._last_waiter = self._last_waiter + 1

@@ -1,7 +1,8 @@
 """The transaction coordinator put together: settings for its shards, the topic they live in, and their markers."""
 
 from asyncio import AbstractEventLoop
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 from uuid import uuid4
@@ -22,7 +23,8 @@ from tidelog.config import BrokerConfig
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.groups.regex import TopicPattern
 from tidelog.ids import TopicPartition
-from tidelog.transactions.context import Markers, TransactionSettings
+from tidelog.transactions.ahead import nowhere
+from tidelog.transactions.context import Hurry, Markers, TransactionSettings
 from tidelog.transactions.records import TransactionRecord, decode_record, encode_record
 from tidelog.transactions.shard import TransactionShard
 from tidelog.wire.records import encode_pairs
@@ -63,8 +65,13 @@ class TransactionRoom:
         groups: GroupRoom,
         producer_ids: ProducerIds,
         markers: WritesMarkers,
+        alone: bool = False,
     ) -> None:
+        """`alone`: there are no other brokers that could become the coordinator, or lead what it writes to."""
         self._config = config
+        self._partitions = partitions
+        self._flusher = flusher
+        self._alone = alone
         self._metadata = metadata
         self._loop = loop
         self._groups = groups
@@ -103,7 +110,14 @@ class TransactionRoom:
             self._groups.coordinator.partition_for,
             coordinator_epoch=replica.leader_epoch,
             select=lambda pattern, names: TopicPattern(pattern).select(names),
+            ends_of=self._ends_of if self._alone else nowhere,
         )
+
+    def _ends_of(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        try:
+            return {each: self._partitions.get(*each).log.end_offset for each in partitions}
+        except KafkaError:  # one of them was deleted
+            return {}
 
     async def expire_ids(self) -> None:
         for host in self.coordinator.hosts:
@@ -111,14 +125,29 @@ class TransactionRoom:
 
     # -- what was decided -------------------------------------------------------------------------------------------
 
-    def _carry_out(self, host: TransactionHost, markers: Markers) -> None:
-        self._write(host, markers, markers.partitions, RETRY_SECONDS)
+    def _carry_out(self, host: TransactionHost, effect: Markers | Hurry) -> None:
+        if isinstance(effect, Hurry):
+            for partition in effect.partitions:
+                with suppress(KafkaError):
+                    self._flusher.mark(self._partitions.get(*partition))
+            return
+        self._write(host, effect, effect.partitions, RETRY_SECONDS, frozenset())
 
     def _write(
-        self, host: TransactionHost, markers: Markers, partitions: tuple[TopicPartition, ...], patience_s: float
+        self,
+        host: TransactionHost,
+        markers: Markers,
+        partitions: tuple[TopicPartition, ...],
+        patience_s: float,
+        ahead: frozenset[TopicPartition],
     ) -> None:
+        """`ahead`: where the producer's next transaction was found to have begun."""
         if _is_gone(host):
             return
+        begun = {each for each in partitions if self._has_begun_next(markers, each)}
+        if begun:
+            ahead |= begun
+            partitions = tuple(each for each in partitions if each not in begun)
         end = TransactionEnd(
             markers.producer_id,
             markers.producer_epoch,
@@ -126,14 +155,35 @@ class TransactionRoom:
             markers.coordinator_epoch,
             markers.transaction_version,
         )
-        self._markers.write(end, partitions, partial(self._written, host, markers, patience_s))
+        written = partial(self._written, host, markers, patience_s, ahead)
+        if self._markers.write(end, partitions, written, patiently=markers.patient) and markers.ends:
+            host.shard.markers_placed(markers)
 
-    def _written(self, host: TransactionHost, markers: Markers, patience_s: float, failures: Failures) -> None:
+    def _has_begun_next(self, markers: Markers, partition: TopicPartition) -> bool:
+        """Whether what is open there began behind what these markers end. Then the marker is there: this broker went
+        down before it could write down that it is, and its producer had gone ahead."""
+        end = markers.ends.get(partition)
+        if end is None:
+            return False
+        try:
+            producers = self._partitions.get(*partition).log.producers
+        except KafkaError:
+            return False
+        return producers.transactions.open.get(markers.producer_id, -1) >= end
+
+    def _written(
+        self,
+        host: TransactionHost,
+        markers: Markers,
+        patience_s: float,
+        ahead: frozenset[TopicPartition],
+        failures: Failures,
+    ) -> None:
         if _is_gone(host):
             return
         left = tuple(partition for partition, error in failures.items() if not self._is_over(partition, error))
         if not left:
-            self._report(host, markers)
+            self._report(host, markers, ahead)
             return
         log.warning(
             "markers are tried again",
@@ -142,7 +192,7 @@ class TransactionRoom:
             error=str(failures[left[0]]),
         )
         longer_s = min(2 * patience_s, RETRY_SECONDS_MAX)
-        self._loop.call_later(patience_s, self._write, host, markers, left, longer_s)
+        self._loop.call_later(patience_s, self._write, host, markers, left, longer_s, ahead)
 
     def _is_over(self, partition: TopicPartition, error: KafkaError) -> bool:
         """Nothing is left to end there: a newer epoch ended the transaction already, or the partition was deleted. One
@@ -152,14 +202,14 @@ class TransactionRoom:
             return topic is None or partition.partition >= len(topic.partitions)
         return error.code == ErrorCode.INVALID_PRODUCER_EPOCH
 
-    def _report(self, host: TransactionHost, markers: Markers) -> None:
+    def _report(self, host: TransactionHost, markers: Markers, ahead: frozenset[TopicPartition]) -> None:
         def decide(shard: TransactionShard, waiter: int, now_ms: int) -> Any:
-            return shard.markers_written(markers, now_ms)
+            return shard.markers_written(markers, now_ms, ahead)
 
         def done(answer: bool | KafkaError) -> None:
             if isinstance(answer, KafkaError) and not _is_gone(host):
                 # The log refused the record. The markers are in place, so only this is to be done again.
-                self._loop.call_later(RETRY_SECONDS, self._report, host, markers)
+                self._loop.call_later(RETRY_SECONDS, self._report, host, markers, ahead)
 
         # Until this is safe the markers would be written again, which does no harm. The next transaction of the same
         # producer writes right behind it, and both are one sync.

@@ -99,7 +99,7 @@ class TransactionVerifier:
         asked = Identity(writer.producer_id, writer.producer_epoch)
 
         def decide(shard: TransactionShard, waiter: int, now_ms: int) -> Outcome[Codes, TransactionRecord]:
-            return Outcome(shard.verify(writer.transactional_id, asked, wanted, version))
+            return shard.vouch(writer.transactional_id, asked, wanted, version, now_ms)
 
         def answered(answer: Codes | KafkaError) -> None:
             if isinstance(answer, KafkaError):

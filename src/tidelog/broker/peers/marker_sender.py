@@ -24,9 +24,14 @@ ANSWER_SECONDS: Final = 35.0
 
 class WritesMarkers(Protocol):
     def write(
-        self, end: TransactionEnd, partitions: Iterable[TopicPartition], done: Callable[[Failures], None]
-    ) -> None:
-        """`done` is told what failed, when all else is safe."""
+        self,
+        end: TransactionEnd,
+        partitions: Iterable[TopicPartition],
+        done: Callable[[Failures], None],
+        *,
+        patiently: bool = False,
+    ) -> bool:
+        """`done` is told what failed, when all else is safe. True if they are all in logs of this broker by now."""
         ...
 
 
@@ -49,8 +54,13 @@ class MarkerSender:
         self._sending: set[Task[None]] = set()
 
     def write(
-        self, end: TransactionEnd, partitions: Iterable[TopicPartition], done: Callable[[Failures], None]
-    ) -> None:
+        self,
+        end: TransactionEnd,
+        partitions: Iterable[TopicPartition],
+        done: Callable[[Failures], None],
+        *,
+        patiently: bool = False,
+    ) -> bool:
         by_leader: dict[int, list[TopicPartition]] = {}
         for partition in partitions:
             by_leader.setdefault(self._leader_of(partition), []).append(partition)
@@ -58,7 +68,7 @@ class MarkerSender:
         missing = len(by_leader)
         if not missing:
             done(failures)
-            return
+            return False
 
         def arrived(failed: Failures) -> None:
             nonlocal missing
@@ -74,6 +84,7 @@ class MarkerSender:
                 task = self._loop.create_task(self._send(leader, end, led, arrived))
                 self._sending.add(task)
                 task.add_done_callback(self._sending.discard)
+        return False
 
     def _leader_of(self, partition: TopicPartition) -> int:
         """This broker for what it does not know: it will say so."""

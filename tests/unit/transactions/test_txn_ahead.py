@@ -1,0 +1,250 @@
+"""Producers that begin their next transaction while the end of the last one is on its way to the disk."""
+
+from collections.abc import Collection
+from typing import Any
+
+import pytest
+from txn_sim import P0, P1, TIMEOUT_MS, TXN, Sim, add, code_of, end, init
+
+from tidelog.coordination import Outcome
+from tidelog.errors import ErrorCode
+from tidelog.ids import TopicPartition
+from tidelog.transactions.ahead import SETTLE_MS
+from tidelog.transactions.context import Hurry, Markers
+from tidelog.transactions.draft import PARKED_MS
+from tidelog.transactions.state import State
+from tidelog.transactions.transaction import Identity
+
+P2 = TopicPartition("out", 2)
+END = 7
+"""Where every log ends when the first transaction does. Its marker is at that place, and the log longer by one."""
+
+
+class Ahead(Sim):
+    """A coordinator that is a broker's alone, so that it can see where the logs end."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        self.log_end = END
+        super().__init__(*arguments, **{"ends_of": self.ends_of, **options})
+        self.marking = False
+
+    def ends_of(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        return dict.fromkeys(partitions, self.log_end)
+
+    def place(self) -> Markers:
+        """The markers that were decided last are in their logs."""
+        markers = self.markers[-1]
+        assert isinstance(markers, Markers)
+        self.shard.markers_placed(markers)
+        self.log_end += 1
+        return markers
+
+    def verified(self, who: Identity, *partitions: TopicPartition) -> dict[TopicPartition, ErrorCode]:
+        given: list[dict[TopicPartition, ErrorCode]] = []
+
+        def decide() -> Outcome[Any, Any]:
+            outcome = self.shard.vouch(TXN, who, partitions, 4, self.now_ms)
+            assert outcome.response is not None
+            given.append(outcome.response)
+            return outcome
+
+        self.run(decide)
+        return given[0]
+
+
+@pytest.fixture
+def sim() -> Ahead:
+    return Ahead().load()
+
+
+def ended(sim: Ahead, *partitions: TopicPartition) -> tuple[Identity, Markers]:
+    """A transaction whose markers are in their logs, and not safe yet."""
+    who = sim.init()
+    sim.add(who, *partitions)
+    assert sim.end(who) is ErrorCode.NONE
+    return who, sim.place()
+
+
+def test_the_next_transaction_waits_for_no_sync_of_the_last(sim: Ahead) -> None:
+    who, first = ended(sim, P0, P1)
+    written = len(sim.log)
+    assert first.ends == {P0: END, P1: END}
+    assert sim.add(who, P1) is ErrorCode.NONE
+    assert sim.verified(who, P1) == {P1: ErrorCode.NONE}
+    assert sim.verified(who, P0) == {P0: ErrorCode.CONCURRENT_TRANSACTIONS}, "it was not added"
+    sim.report(first)
+    assert len(sim.log) == written, "one record will say it all"
+
+    assert sim.end(who) is ErrorCode.NONE
+    assert len(sim.log) == written + 1
+    assert (sim.txn.state, sim.txn.partitions) == (State.PREPARE_COMMIT, {P1})
+    second = sim.place()
+    assert second.ends == {P1: END + 1}
+    assert second.patient, "who was so quick will be so again"
+    assert not first.patient
+
+
+def test_an_end_waits_until_the_markers_before_it_are_safe(sim: Ahead) -> None:
+    who, first = ended(sim, P0, P1)
+    sim.add(who, P0)
+    waiter = sim.submit(end(who), 4)
+    assert waiter not in sim.answers
+    assert {*sim.markers.pop().partitions} == {P0, P1}, "and somebody sees to it that they are"
+    sim.report(first)
+    assert code_of(sim.answers[waiter]) is ErrorCode.NONE
+    assert (sim.txn.state, sim.txn.partitions) == (State.PREPARE_COMMIT, {P0})
+
+
+def test_an_abort_behind_a_commit_is_no_contradiction(sim: Ahead) -> None:
+    who, first = ended(sim, P0)
+    sim.add(who, P0)
+    waiter = sim.submit(end(who, False), 4)
+    sim.report(first)
+    assert code_of(sim.answers[waiter]) is ErrorCode.NONE
+    assert sim.txn.state is State.PREPARE_ABORT
+
+
+def test_what_nobody_follows_up_is_written_down_after_a_moment(sim: Ahead) -> None:
+    who, first = ended(sim, P0)
+    sim.report(first)
+    assert sim.txn.state is State.PREPARE_COMMIT
+    sim.advance(SETTLE_MS)
+    assert (sim.txn.state, sim.txn.partitions, sim.txn.ends) == (State.COMPLETE_COMMIT, frozenset(), {})
+    assert sim.add(who, P0) is ErrorCode.NONE
+    assert sim.txn.state is State.ONGOING, "late comers are written down at once"
+
+
+def test_a_transaction_that_went_ahead_runs_out_of_time_like_any_other(sim: Ahead) -> None:
+    who, first = ended(sim, P0, P1)
+    sim.add(who, P1)
+    sim.report(first)
+    sim.advance(SETTLE_MS)
+    assert (sim.txn.state, sim.txn.partitions) == (State.ONGOING, {P1})
+    sim.advance(TIMEOUT_MS)
+    assert sim.txn.state is State.PREPARE_ABORT
+    assert sim.markers[-1].partitions == (P1,)
+
+
+def test_other_partitions_wait(sim: Ahead) -> None:
+    who, first = ended(sim, P0)
+    assert sim.add(who, P0) is ErrorCode.NONE
+    waiter = sim.submit(add(who, P2), 3)
+    assert waiter not in sim.answers
+    assert isinstance(sim.markers.pop(), Hurry)
+    sim.report(first)
+    assert code_of(sim.answers[waiter]) is ErrorCode.NONE
+    assert (sim.txn.state, sim.txn.partitions) == (State.ONGOING, {P0, P2})
+
+
+def test_other_partitions_do_not_wait_for_what_is_safe_already(sim: Ahead) -> None:
+    who, first = ended(sim, P0)
+    sim.report(first)
+    assert sim.add(who, P0) is ErrorCode.NONE
+    assert sim.txn.state is State.PREPARE_COMMIT
+    assert sim.add(who, P2) is ErrorCode.NONE
+    assert (sim.txn.state, sim.txn.partitions) == (State.ONGOING, {P0, P2})
+
+
+def test_nobody_goes_ahead_before_the_markers_are_in_their_logs(sim: Ahead) -> None:
+    who = sim.init()
+    sim.add(who, P0)
+    sim.end(who)
+    waiter = sim.submit(add(who, P0), 3)
+    assert waiter not in sim.answers
+    assert sim.verified(who, P0) == {P0: ErrorCode.CONCURRENT_TRANSACTIONS}
+    sim.advance(PARKED_MS)
+    assert code_of(sim.answers[waiter]) is ErrorCode.CONCURRENT_TRANSACTIONS
+
+
+def test_nobody_goes_ahead_in_a_topic_that_was_made_anew(sim: Ahead) -> None:
+    who, _ = ended(sim, P0)
+    sim.log_end = END - 1
+    assert sim.submit(add(who, P0), 3) not in sim.answers
+
+
+def test_nobody_goes_ahead_among_other_brokers() -> None:
+    sim = Ahead(ends_of=lambda partitions: {}).load()
+    who, first = ended(sim, P0)
+    assert not first.ends
+    assert sim.submit(add(who, P0), 3) not in sim.answers
+    sim.report(first)
+    assert sim.txn.state is State.ONGOING, "and what is safe is written down at once"
+
+
+def test_who_was_replaced_does_not_go_ahead(sim: Ahead) -> None:
+    who, first = ended(sim, P0)
+    other = Identity(who.producer_id, who.producer_epoch - 1)
+    assert sim.add(other, P0) is ErrorCode.PRODUCER_FENCED
+    sim.report(first)
+    successor = sim.init()
+    assert sim.add(who, P0) is ErrorCode.PRODUCER_FENCED
+    assert sim.add(successor, P0) is ErrorCode.NONE
+
+
+def test_a_successor_aborts_what_went_ahead(sim: Ahead) -> None:
+    who, first = ended(sim, P0)
+    sim.add(who, P0)
+    waiter = sim.submit(init(), 5)
+    sim.report(first)
+    assert sim.txn.state is State.PREPARE_ABORT
+    assert waiter not in sim.answers
+    sim.report(sim.markers[-1])
+    assert sim.answers[waiter].producer_epoch > who.producer_epoch
+
+
+def test_the_second_protocol_goes_ahead_by_writing(sim: Ahead) -> None:
+    who = sim.init()
+    sim.add(who, P0, version=5)
+    who = sim.end2(who)
+    first = sim.place()
+    assert sim.add(who, P0, version=5) is ErrorCode.NONE
+    assert sim.txn.state is State.PREPARE_COMMIT
+    sim.report(first)
+    assert sim.end2(who) == Identity(who.producer_id, who.producer_epoch + 1)
+
+
+# -- the broker is killed meanwhile ------------------------------------------------------------------------------------
+
+
+def test_what_went_ahead_is_open_again_after_a_restart(sim: Ahead) -> None:
+    who, _ = ended(sim, P0, P1)
+    sim.add(who, P0)
+    other = sim.reloaded(marking=False)
+    waiter = other.submit(end(who), 4)
+    assert waiter not in other.answers, "it may be either's"
+    [first] = (each for each in other.markers if isinstance(each, Markers))
+    assert first.ends == {P0: END, P1: END}
+    other.run(lambda: other.shard.markers_written(first, other.now_ms, frozenset({P0})))
+    assert code_of(other.answers[waiter]) is ErrorCode.NONE
+    assert (other.txn.state, other.txn.partitions) == (State.PREPARE_COMMIT, {P0})
+
+
+def test_an_end_is_a_retry_where_nothing_went_ahead(sim: Ahead) -> None:
+    who, _ = ended(sim, P0)
+    other = sim.reloaded(marking=False)
+    waiter = other.submit(end(who), 4)
+    other.report(other.markers[0])
+    assert code_of(other.answers[waiter]) is ErrorCode.NONE
+    assert other.txn.state is State.COMPLETE_COMMIT
+
+
+@pytest.mark.parametrize("begun", [frozenset(), frozenset({P0})])
+def test_what_was_announced_is_taken_after_a_restart(sim: Ahead, begun: frozenset[TopicPartition]) -> None:
+    who, _ = ended(sim, P0, P1)
+    sim.add(who, P0, P1)
+    other = sim.reloaded(marking=False)
+    assert other.verified(who, P1) == {P1: ErrorCode.CONCURRENT_TRANSACTIONS}, "it is not known yet what went ahead"
+    other.run(lambda: other.shard.markers_written(other.markers[0], other.now_ms, begun))
+    other.advance(SETTLE_MS)
+    assert other.verified(who, P1) == {P1: ErrorCode.NONE}
+    assert (other.txn.state, other.txn.partitions) == (State.ONGOING, begun | {P1}), "and written down before"
+    assert other.verified(who, P2) == {P2: ErrorCode.INVALID_TXN_STATE}
+
+
+def test_what_was_announced_is_forgotten_with_the_next_end(sim: Ahead) -> None:
+    who, _ = ended(sim, P0, P1)
+    other = sim.reloaded(marking=False)
+    other.report(other.markers[0])
+    other.advance(SETTLE_MS)
+    other.add(who, P0)
+    assert other.verified(who, P1) == {P1: ErrorCode.INVALID_TXN_STATE}
