@@ -27,7 +27,7 @@ REPORT: Final = 8
 """Syncs that a thread may have done before it tells the loop, although there are more to do."""
 
 LAZY_SECONDS: Final = 0.005
-"""How long appends that nobody waits for may gather before they are synced."""
+"""How long appends that nobody waits for gather before they are synced: up to twice as long."""
 
 RETRY_SECONDS: Final = 0.1
 """Until a sync that found no free descriptor is tried again."""
@@ -51,6 +51,9 @@ class Flusher:
         self._marked: dict[Replica, None] = {}
         self._dirty: set[Replica] = set()
         self._lazy: set[Replica] = set()
+        self._lazier: set[Replica] = set()
+        """Those since the timer last rang, which are synced when it rings for the second time: what somebody waits for
+        often follows close behind, and both are one sync."""
         self._lazy_timer: TimerHandle | None = None
         self._busy: set[Replica] = set()
         self._jobs: deque[Job] = deque()
@@ -63,18 +66,22 @@ class Flusher:
 
     def mark_lazily(self, replica: Replica) -> None:
         """Something was appended that no producer and no reader waits for: sync it soon, together with what follows."""
-        self._lazy.add(replica)
+        if replica not in self._lazy:
+            self._lazier.add(replica)
         if self._lazy_timer is None:
             self._lazy_timer = self._loop.call_later(LAZY_SECONDS, self._flush_lazy)
 
     def _flush_lazy(self) -> None:
-        self._lazy_timer = None
-        lazy, self._lazy = self._lazy, set()
+        lazy, self._lazy, self._lazier = self._lazy, self._lazier, set()
+        # It rings once more for nothing if all of them were synced meanwhile: that is cheaper than to stop it.
+        self._lazy_timer = self._loop.call_later(LAZY_SECONDS, self._flush_lazy) if lazy or self._lazy else None
         for replica in lazy:
             self.mark(replica)
 
     def mark(self, replica: Replica) -> None:
         """Somebody waits: sync when this turn of the loop ends, or as soon as this log's running sync is done."""
+        self._lazy.discard(replica)
+        self._lazier.discard(replica)
         if replica in self._busy:
             self._dirty.add(replica)
             return
@@ -135,7 +142,7 @@ class Flusher:
 
     @property
     def idle(self) -> bool:
-        return not (self._marked or self._busy or self._dirty or self._lazy)
+        return not (self._marked or self._busy or self._dirty or self._lazy or self._lazier)
 
     @property
     def working(self) -> bool:

@@ -15,7 +15,6 @@ from tidelog.wire.schema import Message
 TransactionOutcome = Outcome[Any, TransactionRecord]
 
 TIMEOUT: Final = "timeout"
-SETTLE: Final = "settle"
 PARKED: Final = "parked"
 
 PARKED_MS: Final = 250

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from tidelog.coordination import Outcome, Timer, TimerKey, coordinator_code
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import NO_PRODUCER_ID, TopicPartition
-from tidelog.transactions.ahead import SETTLE_MS, EndsOf, caught_up, goes_ahead, is_graced, nowhere
+from tidelog.transactions.ahead import EndsOf, caught_up, goes_ahead, is_graced, nowhere
 from tidelog.transactions.contents import add, verify
 from tidelog.transactions.context import (
     OFFSETS_TOPIC,
@@ -22,7 +22,7 @@ from tidelog.transactions.context import (
     Verdict,
     refused,
 )
-from tidelog.transactions.draft import PARKED, SETTLE, TIMEOUT, Draft, Remember, TransactionOutcome, markers_of
+from tidelog.transactions.draft import PARKED, TIMEOUT, Draft, Remember, TransactionOutcome, markers_of
 from tidelog.transactions.ending import end, time_out
 from tidelog.transactions.listing import describe, list_transactions
 from tidelog.transactions.ownership import initialise
@@ -293,14 +293,26 @@ class TransactionShard:
             memory = self._memories.get(markers.transactional_id, _NO_MEMORY)
             self._memories[markers.transactional_id] = replace(memory, placed=True)
 
+    def markers_safe(self, markers: Markers) -> bool:
+        """They are on disk. True if it is enough to hear of that: what follows will write it down. If nothing does
+        within `SETTLE_MS`, or this is False, it is for `markers_written` to do."""
+        memory = self._memories.get(markers.transactional_id, _NO_MEMORY)
+        if not markers.ends or memory.parked or not self._is_ending(markers):
+            return False
+        self._memories[markers.transactional_id] = replace(memory, safe=True)
+        return True
+
     def _is_ending(self, markers: Markers) -> bool:
-        """Whether they are those of the transaction that is being ended."""
+        """Whether they are those of the transaction that is being ended. Transactions of the first protocol that
+        follow each other differ in nothing but where they ended."""
         transaction = self.find(markers.transactional_id)
         return (
             transaction is not None
             and transaction.state.is_prepared
-            and transaction.identity == (markers.producer_id, markers.producer_epoch)
+            and transaction.producer_epoch == markers.producer_epoch
+            and transaction.producer_id == markers.producer_id
             and transaction.state.is_committed == markers.committed
+            and transaction.ends == markers.ends
         )
 
     def markers_written(
@@ -313,11 +325,7 @@ class TransactionShard:
             return Outcome(False)
         draft = self._draft()
         memory = draft.memory(name)
-        memory = replace(memory, safe=True, ahead=memory.ahead | ahead)
-        draft.take(name, Verdict(memory=memory))
-        if markers.ends and not memory.parked and not ahead:
-            draft.set_timer(SETTLE, name, SETTLE_MS)  # the next transaction may follow at once
-            return draft.outcome(True)
+        draft.take(name, Verdict(memory=replace(memory, safe=True, ahead=memory.ahead | ahead)))
         self._catch_up(draft, name, now_ms)
         for parked in draft.unpark(name):
             request, context = parked
@@ -339,8 +347,6 @@ class TransactionShard:
         transaction = self.find(name)
         if kind == TIMEOUT and transaction is not None and transaction.state is State.ONGOING:
             draft.take(name, time_out(transaction, draft.memory(name), now_ms))
-        if kind == SETTLE:
-            self._catch_up(draft, name, now_ms)
         return draft.outcome()
 
     def expiry(self, now_ms: int) -> Iterator[TransactionOutcome]:

@@ -11,7 +11,8 @@ from struct import error as StructError
 from typing import Final, NamedTuple
 
 from tidelog.errors import CorruptMessage
-from tidelog.wire.record_batch import CONTROL, TRANSACTIONAL, Buffer, Record, build_batch, iter_records
+from tidelog.wire.record_batch import CONTROL, TRANSACTIONAL, Buffer, batch_of, iter_records
+from tidelog.wire.records import encode_pairs
 
 ABORT: Final = 0
 COMMIT: Final = 1
@@ -29,13 +30,13 @@ def build_marker(marker: Marker, *, producer_id: int, producer_epoch: int, times
     """A batch without a place: offset and leader epoch are the log's to assign."""
     key = _KEY.pack(_VERSION, COMMIT if marker.committed else ABORT)
     value = _VALUE.pack(_VERSION, marker.coordinator_epoch)
-    return bytearray(
-        build_batch(
-            [Record(0, timestamp, key, value)],
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            attributes=TRANSACTIONAL | CONTROL,
-        )
+    return batch_of(
+        encode_pairs([(key, value)]),
+        1,
+        timestamp,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        attributes=TRANSACTIONAL | CONTROL,
     )
 
 

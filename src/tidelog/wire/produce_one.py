@@ -16,7 +16,8 @@ TOPIC_IDS_SINCE: Final = 13
 
 _LEGACY_START: Final = Struct(
     ">hhiih"
-).unpack_from  # null transactional id, acks, timeout, one topic, its name's length
+).unpack_from  # length of the transactional id, acks, timeout, one topic, its name's length
+_LEGACY_LENGTH: Final = Struct(">h").unpack_from
 _LEGACY_PARTITION: Final = Struct(">iii").unpack_from  # one partition, its index, its records' length
 _FLEXIBLE_START: Final = Struct(">bhibB").unpack_from  # the same in compact form
 _FLEXIBLE_PARTITION: Final = Struct(">bi").unpack_from
@@ -31,6 +32,7 @@ _FLEXIBLE_TAIL: Final = Struct(">bihqqqbbxxix").pack
 
 
 class OneBatch(NamedTuple):
+    transactional_id: str | None
     acks: int
     timeout_ms: int
     topic: str
@@ -45,24 +47,39 @@ def decode_one(buffer: memoryview, offset: int, version: int) -> OneBatch | None
     try:
         if version >= FLEXIBLE_SINCE:
             return _decode_flexible(buffer, offset, version >= TOPIC_IDS_SINCE)
-        null, acks, timeout_ms, topics, name_length = _LEGACY_START(buffer, offset)
+        transactional_id = None
+        (length,) = _LEGACY_LENGTH(buffer, offset)
+        if length < -1:
+            return None
+        if length >= 0:
+            # What follows is read as if there were none.
+            transactional_id = str(buffer[offset + 2 : offset + 2 + length], "utf-8")
+            offset += length
+        _, acks, timeout_ms, topics, name_length = _LEGACY_START(buffer, offset)
         start = offset + 14
         stop = start + name_length
         partitions, index, length = _LEGACY_PARTITION(buffer, stop)
         begin = stop + 12
-        if null != -1 or topics != 1 or name_length <= 0 or partitions != 1 or length < 0:
+        if topics != 1 or name_length <= 0 or partitions != 1 or length < 0:
             return None
         if begin + length != len(buffer):
             return None
         name = bytes(buffer[start:stop])
-        return OneBatch(acks, timeout_ms, name.decode(), NO_TOPIC_ID, index, buffer[begin:], name)
+        return OneBatch(transactional_id, acks, timeout_ms, name.decode(), NO_TOPIC_ID, index, buffer[begin:], name)
     except (error, IndexError, UnicodeDecodeError, MalformedMessage):
         return None
 
 
 def _decode_flexible(buffer: memoryview, offset: int, topic_ids: bool) -> OneBatch | None:
-    null, acks, timeout_ms, topics, name_length = _FLEXIBLE_START(buffer, offset)
-    if null != 0 or topics != 2:
+    transactional_id = None
+    if buffer[offset]:
+        length = buffer[offset] - 1
+        if length >= 127:
+            return None  # so long that its length takes two bytes
+        transactional_id = str(buffer[offset + 1 : offset + 1 + length], "utf-8")
+        offset += length
+    _, acks, timeout_ms, topics, name_length = _FLEXIBLE_START(buffer, offset)
+    if topics != 2:
         return None
     if topic_ids:
         start, name_length = offset + 8, 17  # what was read as a length is the first byte of the id
@@ -79,8 +96,9 @@ def _decode_flexible(buffer: memoryview, offset: int, topic_ids: bool) -> OneBat
         return None
     name = bytes(buffer[start:stop])
     if topic_ids:
-        return OneBatch(acks, timeout_ms, "", TopicId(uuid_of(name)), index, buffer[begin:end], name)
-    return OneBatch(acks, timeout_ms, name.decode(), NO_TOPIC_ID, index, buffer[begin:end], name)
+        topic_id = TopicId(uuid_of(name))
+        return OneBatch(transactional_id, acks, timeout_ms, "", topic_id, index, buffer[begin:end], name)
+    return OneBatch(transactional_id, acks, timeout_ms, name.decode(), NO_TOPIC_ID, index, buffer[begin:end], name)
 
 
 def encode_one(

@@ -131,9 +131,7 @@ def new_coordinators_set_no_timers() -> Iterator[None]:
 def transactions_complete_before_their_markers_are_safe() -> Iterator[None]:
     """A leader that has written a marker and is replaced before anybody copied it."""
     honest = MarkerWriter._append
-    with patch.object(
-        MarkerWriter, "_append", lambda self, end, partition, *_: honest(self, end, partition) and []
-    ):
+    with patch.object(MarkerWriter, "_append", lambda self, end, partition, *_: honest(self, end, partition) and []):
         yield
 
 

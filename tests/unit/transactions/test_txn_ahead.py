@@ -9,7 +9,6 @@ from txn_sim import P0, P1, TIMEOUT_MS, TXN, Sim, add, code_of, end, init
 from tidelog.coordination import Outcome
 from tidelog.errors import ErrorCode
 from tidelog.ids import TopicPartition
-from tidelog.transactions.ahead import SETTLE_MS
 from tidelog.transactions.context import Hurry, Markers
 from tidelog.transactions.draft import PARKED_MS
 from tidelog.transactions.state import State
@@ -38,6 +37,10 @@ class Ahead(Sim):
         self.shard.markers_placed(markers)
         self.log_end += 1
         return markers
+
+    def safe(self, markers: Markers) -> None:
+        """They are on disk, and nobody waited for that."""
+        assert self.shard.markers_safe(markers)
 
     def verified(self, who: Identity, *partitions: TopicPartition) -> dict[TopicPartition, ErrorCode]:
         given: list[dict[TopicPartition, ErrorCode]] = []
@@ -72,7 +75,7 @@ def test_the_next_transaction_waits_for_no_sync_of_the_last(sim: Ahead) -> None:
     assert sim.add(who, P1) is ErrorCode.NONE
     assert sim.verified(who, P1) == {P1: ErrorCode.NONE}
     assert sim.verified(who, P0) == {P0: ErrorCode.CONCURRENT_TRANSACTIONS}, "it was not added"
-    sim.report(first)
+    sim.safe(first)
     assert len(sim.log) == written, "one record will say it all"
 
     assert sim.end(who) is ErrorCode.NONE
@@ -106,9 +109,9 @@ def test_an_abort_behind_a_commit_is_no_contradiction(sim: Ahead) -> None:
 
 def test_what_nobody_follows_up_is_written_down_after_a_moment(sim: Ahead) -> None:
     who, first = ended(sim, P0)
-    sim.report(first)
+    sim.safe(first)
     assert sim.txn.state is State.PREPARE_COMMIT
-    sim.advance(SETTLE_MS)
+    sim.report(first)
     assert (sim.txn.state, sim.txn.partitions, sim.txn.ends) == (State.COMPLETE_COMMIT, frozenset(), {})
     assert sim.add(who, P0) is ErrorCode.NONE
     assert sim.txn.state is State.ONGOING, "late comers are written down at once"
@@ -117,12 +120,32 @@ def test_what_nobody_follows_up_is_written_down_after_a_moment(sim: Ahead) -> No
 def test_a_transaction_that_went_ahead_runs_out_of_time_like_any_other(sim: Ahead) -> None:
     who, first = ended(sim, P0, P1)
     sim.add(who, P1)
+    sim.safe(first)
     sim.report(first)
-    sim.advance(SETTLE_MS)
     assert (sim.txn.state, sim.txn.partitions) == (State.ONGOING, {P1})
     sim.advance(TIMEOUT_MS)
     assert sim.txn.state is State.PREPARE_ABORT
     assert sim.markers[-1].partitions == (P1,)
+
+
+def test_a_late_word_about_an_end_is_not_taken_for_the_next_ones(sim: Ahead) -> None:
+    who, first = ended(sim, P0)
+    sim.add(who, P0)
+    sim.safe(first)
+    sim.end(who)
+    second = sim.place()
+    sim.report(first)
+    assert (sim.txn.state, sim.txn.ends) == (State.PREPARE_COMMIT, second.ends)
+    sim.report(second)
+    assert sim.txn.state is State.COMPLETE_COMMIT
+
+
+def test_what_somebody_waits_for_is_written_down_at_once(sim: Ahead) -> None:
+    _, first = ended(sim, P0)
+    waiter = sim.submit(init(), 5)
+    assert not sim.shard.markers_safe(first)
+    sim.report(first)
+    assert sim.answers[waiter].error_code == 0
 
 
 def test_other_partitions_wait(sim: Ahead) -> None:
@@ -138,7 +161,7 @@ def test_other_partitions_wait(sim: Ahead) -> None:
 
 def test_other_partitions_do_not_wait_for_what_is_safe_already(sim: Ahead) -> None:
     who, first = ended(sim, P0)
-    sim.report(first)
+    sim.safe(first)
     assert sim.add(who, P0) is ErrorCode.NONE
     assert sim.txn.state is State.PREPARE_COMMIT
     assert sim.add(who, P2) is ErrorCode.NONE
@@ -199,7 +222,7 @@ def test_the_second_protocol_goes_ahead_by_writing(sim: Ahead) -> None:
     first = sim.place()
     assert sim.add(who, P0, version=5) is ErrorCode.NONE
     assert sim.txn.state is State.PREPARE_COMMIT
-    sim.report(first)
+    sim.safe(first)
     assert sim.end2(who) == Identity(who.producer_id, who.producer_epoch + 1)
 
 
@@ -235,7 +258,6 @@ def test_what_was_announced_is_taken_after_a_restart(sim: Ahead, begun: frozense
     other = sim.reloaded(marking=False)
     assert other.verified(who, P1) == {P1: ErrorCode.CONCURRENT_TRANSACTIONS}, "it is not known yet what went ahead"
     other.run(lambda: other.shard.markers_written(other.markers[0], other.now_ms, begun))
-    other.advance(SETTLE_MS)
     assert other.verified(who, P1) == {P1: ErrorCode.NONE}
     assert (other.txn.state, other.txn.partitions) == (State.ONGOING, begun | {P1}), "and written down before"
     assert other.verified(who, P2) == {P2: ErrorCode.INVALID_TXN_STATE}
@@ -245,6 +267,5 @@ def test_what_was_announced_is_forgotten_with_the_next_end(sim: Ahead) -> None:
     who, _ = ended(sim, P0, P1)
     other = sim.reloaded(marking=False)
     other.report(other.markers[0])
-    other.advance(SETTLE_MS)
     other.add(who, P0)
     assert other.verified(who, P1) == {P1: ErrorCode.INVALID_TXN_STATE}

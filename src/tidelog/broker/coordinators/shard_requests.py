@@ -54,7 +54,15 @@ class ShardRequests(ABC, Generic[S, Rec]):
         return combine([await answer for answer in asked])
 
     def ask_one(self, context: Context, key: str, request: Message) -> None:
-        self.ask(context, [Ask(key, request)], lambda answers: answers[0])
+        """The short way, for a request that is one shard's to answer as a whole."""
+        later = Later(context.connection)
+
+        def answered(answer: Any) -> None:
+            if isinstance(answer, KafkaError):
+                answer = self.refuse(request, answer, context.version)
+            later.fulfil([frame_of(context, answer)])
+
+        self.coordinator.submit(key, partial(self._decide, request, context), answered)
 
     def asked(self, context: Context, ask: Ask) -> Future[Message]:
         answer: Future[Message] = self.coordinator.loop.create_future()

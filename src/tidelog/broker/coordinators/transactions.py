@@ -23,7 +23,7 @@ from tidelog.config import BrokerConfig
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.groups.regex import TopicPattern
 from tidelog.ids import TopicPartition
-from tidelog.transactions.ahead import nowhere
+from tidelog.transactions.ahead import SETTLE_MS, nowhere
 from tidelog.transactions.context import Hurry, Markers, TransactionSettings
 from tidelog.transactions.records import TransactionRecord, decode_record, encode_record
 from tidelog.transactions.shard import TransactionShard
@@ -183,7 +183,10 @@ class TransactionRoom:
             return
         left = tuple(partition for partition, error in failures.items() if not self._is_over(partition, error))
         if not left:
-            self._report(host, markers, ahead)
+            if not ahead and host.shard.markers_safe(markers):
+                self._loop.call_later(SETTLE_MS / 1000, self._report, host, markers, ahead)
+            else:
+                self._report(host, markers, ahead)
             return
         log.warning(
             "markers are tried again",
@@ -203,6 +206,9 @@ class TransactionRoom:
         return error.code == ErrorCode.INVALID_PRODUCER_EPOCH
 
     def _report(self, host: TransactionHost, markers: Markers, ahead: frozenset[TopicPartition]) -> None:
+        if _is_gone(host):
+            return
+
         def decide(shard: TransactionShard, waiter: int, now_ms: int) -> Any:
             return shard.markers_written(markers, now_ms, ahead)
 

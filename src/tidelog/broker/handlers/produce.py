@@ -72,17 +72,50 @@ class ProduceHandler:
                 replica = self._find(one.topic, one.topic_id, one.partition)
                 config = replica.log.config
                 if config.compression_type == "producer" and not config.compacted:
-                    return self._append_only(context, one, replica)
+                    if one.transactional_id is None:
+                        return self._append_only(context, one, replica)
+                    if len(one.records) >= HEADER_SIZE:
+                        verification = self._ask_at_once(context, one, one.transactional_id, replica)
+                        if not isinstance(verification, Undecided):
+                            return self._append_only(context, one, replica, verification)
             except KafkaError as error:
                 return _refusal(context, one.topic, one.topic_id, _failure(one.partition, error.code, str(error)))
             except OSError as error:
                 return _refusal(context, one.topic, one.topic_id, _disk_refused(one.partition, error))
         return self._produce_any(context, frame, body)
 
-    def _append_only(self, context: Context, one: OneBatch, replica: Replica) -> RawReply:
+    def _ask_at_once(
+        self, context: Context, one: OneBatch, transactional_id: str, replica: Replica
+    ) -> "Verification | Undecided | None":
+        """The coordinator's word for this batch, if its log needs one, and if it can be given now."""
+        header = read_header(one.records)
+        log = replica.log
+        if not log.needs_verification(header):
+            return None
+        adds = context.version >= ADDS_SINCE
+        verification = log.begin_verification(header, every_epoch_is_new=adds)
+        writer = Writer(
+            transactional_id,
+            header.producer_id,
+            header.producer_epoch,
+            adds=adds,
+            knows_abortable=context.version >= ABORTABLE_SINCE,
+        )
+        given: list[Codes] = []
+        self._verifier.ask(writer, (replica.partition,), given.append)
+        if not given:
+            return UNDECIDED  # it is asked again, and waited for
+        code = given[0][replica.partition]
+        if code:
+            raise KafkaError(f"{replica.partition} is not part of the transaction", code)
+        return verification
+
+    def _append_only(
+        self, context: Context, one: OneBatch, replica: Replica, verification: Verification | None = None
+    ) -> RawReply:
         """The short way, for one batch to one partition."""
         acks = one.acks
-        appended = replica.append(one.records, acks=acks, now_ms=self._clock.now_ms())
+        appended = replica.append(one.records, acks=acks, now_ms=self._clock.now_ms(), verification=verification)
         self._see_to_flush(replica, appended, acks)
         answer = encode_one(
             context.version,
@@ -311,6 +344,13 @@ def _is_deep(target: Target, data: PartitionProduceData) -> bool:
         return False
     header = read_header(records)
     return (len(records) > INLINE_MAX or header.codec != 0) and needs_preparation(header, config)
+
+
+class Undecided:
+    """In place of the coordinator's word: it comes later."""
+
+
+UNDECIDED: Final = Undecided()
 
 
 class Words:
