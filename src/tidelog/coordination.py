@@ -210,6 +210,11 @@ class Runtime(Generic[Rec]):
         return self._timers.next_deadline_ms
 
     @property
+    def is_settled(self) -> bool:
+        """Whether nothing is in the log that a crash could take back."""
+        return self.failure is None and self._committed_offset >= self._end_offset
+
+    @property
     def end_offset(self) -> int:
         return self._end_offset
 

@@ -1,4 +1,4 @@
-"""The short way to Produce and Fetch gives the handler what the long way gives it, and leaves the rest to that one."""
+"""The short way to a handler gives it what the long way gives it, and leaves the rest to that one."""
 
 import asyncio
 import socket
@@ -13,15 +13,19 @@ from tidelog.broker.connection import Connection
 from tidelog.broker.dispatch import Dispatcher
 from tidelog.broker.outbox import Outbox
 from tidelog.broker.requests import Context, Endpoint, RawReply
+from tidelog.wire.messages.transactions import EndTxnRequest
+from tidelog.wire.schema import Message, encode
 
 CLIENT_IDS = (b"", b"bench", "übung".encode(), b"\xff\xfe", b"c" * 300)
 TAGS = (b"\0", b"\1\0\0", b"\1\5\2ab", b"\2\0\0", b"\xff\xff\xff\xff\xff", b"")
+
+END = EndTxnRequest(transactional_id="billing", producer_id=7, producer_epoch=1, committed=True)
 
 Seen = list[tuple[int, int, int, str | None, bytes]]
 
 
 class Recorder:
-    """Both APIs that are handled undecoded, and what their handlers were given."""
+    """Both APIs that are handled undecoded and one that is not, and what their handlers were given."""
 
     def __init__(self) -> None:
         self.seen: Seen = []
@@ -30,8 +34,16 @@ class Recorder:
         self.seen.append((*context[1:], bytes(frame[body:])))
         return [b"answer"]
 
+    def handle_decoded(self, context: Context, request: Message) -> bytes:
+        self.seen.append((*context[1:], encode(request, context.version)))
+        return b"answer"
+
     def endpoints(self) -> list[Endpoint]:
-        return [Endpoint(0, 0, 13, handle_raw=self.handle, min_accepted=3), Endpoint(1, 4, 18, handle_raw=self.handle)]
+        return [
+            Endpoint(0, 0, 13, handle_raw=self.handle, min_accepted=3),
+            Endpoint(1, 4, 18, handle_raw=self.handle),
+            Endpoint(26, 0, 5, self.handle_decoded),
+        ]
 
 
 def outcome(frame: bytes, *, short: bool) -> tuple[Seen, list[str], bytes]:
@@ -45,7 +57,7 @@ def outcome(frame: bytes, *, short: bool) -> tuple[Seen, list[str], bytes]:
     recorder, closed = Recorder(), []
     dispatcher = Dispatcher(recorder.endpoints(), loop)
     if not short:
-        dispatcher._raw.clear()
+        dispatcher._routes.clear()
     connection = Connection(
         ours,
         loop,
@@ -68,13 +80,13 @@ def outcome(frame: bytes, *, short: bool) -> tuple[Seen, list[str], bytes]:
 
 @settings(max_examples=150, deadline=None)
 @given(
-    key=st.sampled_from([0, 0, 1, 1, 2, 18, -1, 32767]),
+    key=st.sampled_from([0, 0, 1, 1, 26, 26, 2, 18, -1, 32767]),
     version=st.integers(-2, 20),
     correlation_id=st.integers(-(2**31), 2**31 - 1),
     client_id=st.sampled_from(CLIENT_IDS),
     length=st.none() | st.integers(-3, 400),
     tags=st.sampled_from(TAGS),
-    body=st.binary(max_size=20),
+    body=st.binary(max_size=20) | st.just(encode(END, 0)) | st.just(encode(END, 3)),
     cut=st.none() | st.integers(8, 60),
 )
 def test_any_header(

@@ -2,7 +2,8 @@
 
 A process that sleeps is woken late; on virtual machines that is a third of what a client waits for a small answer. So
 while a client asks again as soon as it is answered, the loop looks again and again, for at most `busy.poll.max.us`
-after the last request. Where requests come less often than that the loop sleeps at once, as ever.
+after the last request. Where requests come less often than that the loop sleeps at once, as ever. Who is in the middle
+of a transaction is `expect`ed to go on.
 
 It gives way to everybody: to threads of this process, which need the interpreter (it never polls while one works), and
 to other processes, which need the core (it offers the core with every idle look, and sleeps for a while once that
@@ -82,6 +83,15 @@ class BusyPoll:
         self._quiet_since = self._clock()
         if sends_much:
             self._row = 0
+
+    def expect(self) -> None:
+        """A client was answered that never leaves it at that, as in the middle of a transaction: look for what it asks
+        next, whatever came before."""
+        self._row = ROW
+        now = self._quiet_since = self._clock()
+        if not self.polling and now >= self._modest_until:
+            self.polling = True
+            self._call_soon(self._look)
 
     def _look(self) -> None:
         """Called once in every turn of the loop, which cannot sleep as long as it is to be called again."""

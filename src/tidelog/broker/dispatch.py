@@ -30,24 +30,18 @@ log = get_logger("broker")
 class Dispatcher:
     def __init__(self, endpoints: Iterable[Endpoint], loop: AbstractEventLoop) -> None:
         self.endpoints = {endpoint.api_key: endpoint for endpoint in endpoints}
-        self._raw = {
-            endpoint.api_key << 16 | version: (
-                endpoint.api_key,
-                version,
-                version >= API[endpoint.api_key].flexible,
-                raw,
-            )
+        self._routes = {
+            endpoint.api_key << 16 | version: (version, version >= API[endpoint.api_key].flexible, endpoint)
             for endpoint in self.endpoints.values()
-            if (raw := endpoint.handle_raw) is not None
             for version in range(endpoint.lowest, endpoint.max_version + 1)
         }
-        """Where most requests go, by the first four bytes."""
+        """Where requests go, by the first four bytes."""
         self._loop = loop
         self._running: set[asyncio.Task[None]] = set()
 
     def __call__(self, connection: Connection, frame: memoryview) -> None:
         try:
-            if not self._dispatch_raw(connection, frame):
+            if not self._dispatch_quickly(connection, frame):
                 self._dispatch_any(connection, frame)
         except MalformedMessage as error:
             log.warning("malformed request", peer=connection.peer, error=str(error))
@@ -57,16 +51,16 @@ class Dispatcher:
             log.exception("request failed", peer=connection.peer)
             connection.close("internal error")
 
-    def _dispatch_raw(self, connection: Connection, frame: memoryview) -> bool:
-        """The short way, for Produce and Fetch with a header as nearly every client sends it; False for others."""
+    def _dispatch_quickly(self, connection: Connection, frame: memoryview) -> bool:
+        """The short way, for what is served here with a header as nearly every client sends it; False for others."""
         if len(frame) <= _CLIENT_ID:
             return False
         route, correlation_id, length = _QUICK_HEADER.unpack_from(frame)
-        known = self._raw.get(route)
+        known = self._routes.get(route)
         body = _CLIENT_ID + length
         if known is None or length < 0 or body >= len(frame):
             return False
-        api_key, version, flexible, handle_raw = known
+        version, flexible, endpoint = known
         try:
             client_id = str(frame[_CLIENT_ID:body], "utf-8")
         except UnicodeDecodeError:
@@ -75,8 +69,11 @@ class Dispatcher:
             if frame[body] != 0:
                 return False  # tagged fields
             body += 1
-        context = _new(Context, (connection, api_key, version, correlation_id, client_id))
-        self._answer(context, handle_raw(context, frame, body))
+        context = _new(Context, (connection, endpoint.api_key, version, correlation_id, client_id))
+        if endpoint.handle_raw is not None:
+            self._answer(context, endpoint.handle_raw(context, frame, body))
+        else:
+            self._call(context, endpoint, frame, body)
         return True
 
     def _dispatch_any(self, connection: Connection, frame: memoryview) -> None:

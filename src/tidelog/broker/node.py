@@ -11,7 +11,6 @@ from tidelog.broker.advertised import Advertised
 from tidelog.broker.background import Background
 from tidelog.broker.busy_poll import BusyPoll, Threads
 from tidelog.broker.cleaner import Cleaner
-from tidelog.broker.connection import FrameHandler
 from tidelog.broker.coordinators.coordinator import Coordinator
 from tidelog.broker.coordinators.groups import GroupRoom
 from tidelog.broker.coordinators.markers import MarkerWriter
@@ -131,8 +130,10 @@ class Node:
             self.partitions.on_removed = self._let_go
             if self.cluster is None:
                 self._forget_absent()
-            self.dispatcher = Dispatcher(self._make_endpoints(), loop)
-            self.listeners = Listeners(loop, self.config, self._listened_to(loop, self.dispatcher))
+            busy_poll = self._make_busy_poll(loop)
+            self.dispatcher = Dispatcher(self._make_endpoints(busy_poll), loop)
+            handle = self.dispatcher if busy_poll is None else busy_poll.around(self.dispatcher)
+            self.listeners = Listeners(loop, self.config, handle)
             self.background = Background(
                 self.metadata,
                 self.partitions,
@@ -179,12 +180,12 @@ class Node:
         self.partitions.may_miss_removals = True
         return side
 
-    def _listened_to(self, loop: asyncio.AbstractEventLoop, handle: FrameHandler) -> FrameHandler:
+    def _make_busy_poll(self, loop: asyncio.AbstractEventLoop) -> BusyPoll | None:
         if not self._owns_process or self.config.busy_poll_max_us == 0:
-            return handle
+            return None
         threads, flusher = Threads(), self.flusher
         loop.set_default_executor(threads)
-        return BusyPoll(loop, self.config.busy_poll_max_us, lambda: threads.idle and not flusher.working).around(handle)
+        return BusyPoll(loop, self.config.busy_poll_max_us, lambda: threads.idle and not flusher.working)
 
     def _markers_to_all(self, loop: asyncio.AbstractEventLoop) -> WritesMarkers:
         if self.cluster is None:
@@ -252,19 +253,20 @@ class Node:
         if self.cluster is not None:
             self.cluster.replication.forget(replicas)
 
-    def _make_endpoints(self) -> list[Endpoint]:
+    def _make_endpoints(self, busy_poll: BusyPoll | None) -> list[Endpoint]:
         config = self.config
+        expect = busy_poll.expect if busy_poll is not None else lambda: None
         topics = TopicsHandler(self.metadata, self.partitions, uuid4, config.node_id)
         sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, Random())
         advertised = Advertised(config)
         group_requests = GroupRequests(self.groups.coordinator)
-        transaction_requests = TransactionRequests(self.transactions.coordinator, self.producer_ids)
+        transaction_requests = TransactionRequests(self.transactions.coordinator, self.producer_ids, expect)
         remote: Remote | None = None
         if self.cluster is not None:
             remote = Remote(config.node_id, self.transactions.coordinator, self.cluster.links_for(VERIFICATIONS))
         verifier = TransactionVerifier(self.transactions.coordinator, remote)
         handlers = (
-            ProduceHandler(self.partitions, self.waiting, self.flusher, self.deep_work, verifier, self.clock),
+            ProduceHandler(self.partitions, self.waiting, self.flusher, self.deep_work, verifier, self.clock, expect),
             FetchHandler(
                 self.partitions,
                 self.waiting,

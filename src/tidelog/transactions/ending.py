@@ -1,7 +1,6 @@
 """How a transaction ends: EndTxn (0-5), its retries, and the timeout."""
 
 from collections.abc import Mapping
-from typing import Final
 
 from msgspec.structs import replace
 
@@ -18,11 +17,14 @@ from tidelog.transactions.context import (
     refused,
 )
 from tidelog.transactions.state import Event, State
-from tidelog.transactions.transaction import FIRST_PROTOCOL, SECOND_PROTOCOL, Identity, Transaction
+from tidelog.transactions.transaction import (
+    FIRST_PROTOCOL,
+    SECOND_PROTOCOL,
+    SECOND_PROTOCOL_SINCE,
+    Identity,
+    Transaction,
+)
 from tidelog.wire.messages.transactions import EndTxnRequest
-
-SECOND_PROTOCOL_SINCE: Final = 5
-"""The first EndTxn that is answered with a new epoch."""
 
 
 def end(

@@ -5,6 +5,7 @@ deletes. Values are written in version 1, which has the fields of KIP-890, and r
 """
 
 import struct
+from functools import lru_cache
 from typing import Annotated, Final, NamedTuple
 
 from tidelog.errors import MalformedMessage
@@ -54,10 +55,15 @@ _VALUE_PREFIX: Final = _I16.pack(_VALUE_VERSION)
 
 
 def encode_record(record: TransactionRecord) -> tuple[bytes, bytes | None]:
-    key = _KEY_TYPE + encode(TransactionLogKey(transactional_id=record.transactional_id), 0)
+    key = _key_of(record.transactional_id)
     if record.value is None:
         return key, None
     return key, _VALUE_PREFIX + encode(record.value, _VALUE_VERSION)
+
+
+@lru_cache(maxsize=1024)
+def _key_of(transactional_id: str) -> bytes:
+    return _KEY_TYPE + encode(TransactionLogKey(transactional_id=transactional_id), 0)
 
 
 def decode_record(key: bytes, value: bytes | None) -> TransactionRecord | None:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from tidelog.coordination import Outcome, Timer, TimerKey, coordinator_code
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import NO_PRODUCER_ID, TopicPartition
-from tidelog.transactions.ahead import EndsOf, caught_up, goes_ahead, is_graced, nowhere
+from tidelog.transactions.ahead import EndsOf, caught_up, end_at_once, goes_ahead, is_graced, nowhere
 from tidelog.transactions.contents import add, verify
 from tidelog.transactions.context import (
     OFFSETS_TOPIC,
@@ -69,6 +69,8 @@ class TransactionShard:
         self._ends_of = ends_of
         self._transactions: dict[str, Transaction] = {}
         self._memories: dict[str, Memory] = {}
+        self._latest: tuple[TransactionRecord, Transaction] | None = None
+        """A record that was just made, and what it says: spares `replay` to find out."""
         self._handlers: Mapping[type[Message], Callable[[Draft, Any, Context, int], Message | None]] = {
             InitProducerIdRequest: self._init,
             messages.AddPartitionsToTxnRequest: self._add_partitions,
@@ -77,10 +79,51 @@ class TransactionShard:
             messages.DescribeTransactionsRequest: self._describe,
             messages.ListTransactionsRequest: self._list,
         }
+        self._at_once: Mapping[type[Message], Callable[[Any, Context, int], TransactionOutcome | None]] = {
+            messages.AddPartitionsToTxnRequest: self._add_at_once,
+            messages.EndTxnRequest: self._end_at_once,
+        }
+        """Short ways for producers that go ahead all day, which end where the long ones do. None: take the long one."""
 
     def handle(self, request: Message, context: Context, now_ms: int) -> TransactionOutcome:
+        at_once = self._at_once.get(type(request))
+        if at_once is not None and (outcome := at_once(request, context, now_ms)) is not None:
+            return outcome
         draft = self._draft()
         return draft.outcome(self._handlers[type(request)](draft, request, context, now_ms))
+
+    def _add_at_once(
+        self, request: messages.AddPartitionsToTxnRequest, context: Context, now_ms: int
+    ) -> TransactionOutcome | None:
+        name = request.v3_and_below_transactional_id
+        memory = self._memories.get(name)
+        if memory is None or not memory.placed or context.version >= BATCHED_SINCE:
+            return None
+        transaction = self._transactions[name]
+        asked = Identity(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
+        partitions = _partitions(request.v3_and_below_topics)
+        if not goes_ahead(transaction, memory, asked, partitions, FIRST_PROTOCOL, self._ends_of):
+            return None
+        verdict = add(transaction, memory, asked, partitions, FIRST_PROTOCOL, context, now_ms, goes_ahead=True)
+        response = refuse(request, verdict.code, context.version)
+        return Outcome(response, memory=(Remember(name, verdict.memory or memory),))
+
+    def _end_at_once(self, request: messages.EndTxnRequest, context: Context, now_ms: int) -> TransactionOutcome | None:
+        name = request.transactional_id
+        memory = self._memories.get(name)
+        if memory is None or not memory.safe:
+            return None
+        verdict = end_at_once(self._transactions[name], memory, request, context, self._ends_of, now_ms)
+        if verdict is None:
+            return None
+        (decided,) = verdict.steps
+        self._latest = record, _ = decided.record(), decided
+        return Outcome(
+            messages.EndTxnResponse(producer_id=decided.producer_id, producer_epoch=decided.producer_epoch),
+            records=(record,),
+            memory=(Remember(name, verdict.memory),),
+            effects=(markers_of(decided, self.coordinator_epoch, patient=True),),
+        )
 
     def find(self, transactional_id: str) -> Transaction | None:
         return self._transactions.get(transactional_id)
@@ -212,24 +255,19 @@ class TransactionShard:
 
     def _end(self, draft: Draft, request: messages.EndTxnRequest, context: Context, now_ms: int) -> Message | None:
         name = request.transactional_id
-        verdict = refused(ErrorCode.INVALID_REQUEST)
-        if name:
-            draft.patient = bool(draft.memory(name).ahead)
-            self._catch_up(draft, name, now_ms)
-            verdict = end(
-                draft.transaction(name),
-                draft.memory(name),
-                request,
-                context,
-                self._new_producer_id,
-                self._ends_of,
-                now_ms,
-            )
+        verdict = self._decide_end(draft, request, context, now_ms) if name else refused(ErrorCode.INVALID_REQUEST)
         if not self._settle(draft, name, verdict, request, context):
             return None
         if verdict.identity is None:
             return _refusal(verdict, request, context)
         return messages.EndTxnResponse(**verdict.identity._asdict())
+
+    def _decide_end(self, draft: Draft, request: messages.EndTxnRequest, context: Context, now_ms: int) -> Verdict:
+        name = request.transactional_id
+        draft.patient = bool(draft.memory(name).ahead)
+        self._catch_up(draft, name, now_ms)
+        transaction, memory = draft.transaction(name), draft.memory(name)
+        return end(transaction, memory, request, context, self._new_producer_id, self._ends_of, now_ms)
 
     def _describe(
         self, draft: Draft, request: messages.DescribeTransactionsRequest, context: Context, now_ms: int
@@ -289,7 +327,7 @@ class TransactionShard:
     def markers_placed(self, markers: Markers) -> None:
         """Every partition has its marker, all in logs of this broker, though maybe not on disk yet. Nobody is told, so
         this needs no outcome."""
-        if self._is_ending(markers):
+        if self.is_ending(markers):
             memory = self._memories.get(markers.transactional_id, _NO_MEMORY)
             self._memories[markers.transactional_id] = replace(memory, placed=True)
 
@@ -297,12 +335,12 @@ class TransactionShard:
         """They are on disk. True if it is enough to hear of that: what follows will write it down. If nothing does
         within `SETTLE_MS`, or this is False, it is for `markers_written` to do."""
         memory = self._memories.get(markers.transactional_id, _NO_MEMORY)
-        if not markers.ends or memory.parked or not self._is_ending(markers):
+        if not markers.ends or memory.parked or not self.is_ending(markers):
             return False
         self._memories[markers.transactional_id] = replace(memory, safe=True)
         return True
 
-    def _is_ending(self, markers: Markers) -> bool:
+    def is_ending(self, markers: Markers) -> bool:
         """Whether they are those of the transaction that is being ended. Transactions of the first protocol that
         follow each other differ in nothing but where they ended."""
         transaction = self.find(markers.transactional_id)
@@ -321,7 +359,7 @@ class TransactionShard:
         """Every partition has its marker, safely. False if that was known already, or is about an end long past.
         `ahead`: where the producer's next transaction was found to have begun."""
         name = markers.transactional_id
-        if not self._is_ending(markers):
+        if not self.is_ending(markers):
             return Outcome(False)
         draft = self._draft()
         memory = draft.memory(name)
@@ -368,7 +406,9 @@ class TransactionShard:
 
     def replay(self, record: TransactionRecord, offset: int, producer_id: int = NO_PRODUCER_ID) -> None:
         name, value = record
-        if value is None or value.transaction_status == State.DEAD.number:
+        if self._latest is not None and self._latest[0] is record:
+            self._transactions[name] = self._latest[1]
+        elif value is None or value.transaction_status == State.DEAD.number:
             self._transactions.pop(name, None)
         else:
             self._transactions[name] = Transaction.restored(name, value)

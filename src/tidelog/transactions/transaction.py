@@ -16,6 +16,9 @@ FIRST_PROTOCOL: Final = 0
 SECOND_PROTOCOL: Final = 2
 """`transaction.version` from which every transaction ends with a new epoch (KIP-890)."""
 
+SECOND_PROTOCOL_SINCE: Final = 5
+"""The first EndTxn that is answered with a new epoch."""
+
 EPOCH_MAX: Final = 2**15 - 1
 EPOCH_LAST: Final = EPOCH_MAX - 1
 """The last one given to a producer: one more is always left to fence it with."""
@@ -116,6 +119,24 @@ class Transaction(msgspec.Struct, frozen=True, kw_only=True):
             next_producer_id=next_producer_id,
             start_ms=self.start_ms if self.state is State.ONGOING else now_ms,
             client_version=client_version,
+            ends=ends,
+        )
+
+    def followed(
+        self, event: Event, partitions: frozenset[TopicPartition], now_ms: int, ends: Mapping[TopicPartition, int]
+    ) -> "Transaction":
+        """This one is over, another was opened in those partitions, and is ended: `completed`, `added` and `ended` in
+        one, for a producer that does this all day."""
+        bump = 1 if self.client_version >= SECOND_PROTOCOL else 0
+        opened = after(after(self.state, Event.MARKED), Event.ADDED)
+        return replace(
+            self,
+            state=after(opened, event),
+            update_ms=now_ms,
+            start_ms=now_ms,
+            previous_producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch + bump,
+            partitions=partitions,
             ends=ends,
         )
 

@@ -144,6 +144,10 @@ class Coordinator(Generic[S, Rec]):
         count = self.partition_count
         return self.host_at(partition_of(key, count) if count else NOWHERE)
 
+    def find(self, key: str) -> ShardHost[S, Rec] | None:
+        count = self.partition_count
+        return self._hosts.get(partition_of(key, count)) if count else None
+
     def host_at(self, partition: int) -> ShardHost[S, Rec]:
         host = self._hosts.get(partition)
         if host is None:

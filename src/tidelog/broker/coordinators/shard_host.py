@@ -176,6 +176,11 @@ class ShardHost(Generic[S, Rec]):
         self._patient = not outcome.completions
         return outcome
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether what its shard knows is all safe, so that it may be told at once."""
+        return self._runtime is not None and self._runtime.is_settled
+
     def end_transaction(self, end: TransactionEnd, done: Done, *, patiently: bool = False) -> bool:
         """Write a marker: what the shard keeps of this producer's transaction counts from now on, or never. `done` is
         told None when it is safe. True if it is in the log by now."""

@@ -25,8 +25,10 @@ class Ask(NamedTuple):
 
 
 class ShardRequests(ABC, Generic[S, Rec]):
-    def __init__(self, coordinator: Coordinator[S, Rec]) -> None:
+    def __init__(self, coordinator: Coordinator[S, Rec], expect: Callable[[], None] = lambda: None) -> None:
+        """`expect`: told of answers to clients that will ask for more at once."""
         self.coordinator = coordinator
+        self._expect = expect
 
     @abstractmethod
     def decide(self, shard: S, request: Message, context: Context, waiter: int, now_ms: int) -> Outcome[Any, Rec]: ...
@@ -61,6 +63,7 @@ class ShardRequests(ABC, Generic[S, Rec]):
             if isinstance(answer, KafkaError):
                 answer = self.refuse(request, answer, context.version)
             later.fulfil([frame_of(context, answer)])
+            self._expect()
 
         self.coordinator.submit(key, partial(self._decide, request, context), answered)
 

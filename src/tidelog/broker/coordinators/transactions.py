@@ -183,10 +183,8 @@ class TransactionRoom:
             return
         left = tuple(partition for partition, error in failures.items() if not self._is_over(partition, error))
         if not left:
-            if not ahead and host.shard.markers_safe(markers):
-                self._loop.call_later(SETTLE_MS / 1000, self._report, host, markers, ahead)
-            else:
-                self._report(host, markers, ahead)
+            # Behind the answers to those who waited for the same syncs.
+            self._loop.call_soon(self._are_safe, host, markers, ahead)
             return
         log.warning(
             "markers are tried again",
@@ -205,9 +203,15 @@ class TransactionRoom:
             return topic is None or partition.partition >= len(topic.partitions)
         return error.code == ErrorCode.INVALID_PRODUCER_EPOCH
 
+    def _are_safe(self, host: TransactionHost, markers: Markers, ahead: frozenset[TopicPartition]) -> None:
+        if not ahead and host.shard.markers_safe(markers):
+            self._loop.call_later(SETTLE_MS / 1000, self._report, host, markers, ahead)
+        else:
+            self._report(host, markers, ahead)
+
     def _report(self, host: TransactionHost, markers: Markers, ahead: frozenset[TopicPartition]) -> None:
-        if _is_gone(host):
-            return
+        if _is_gone(host) or not host.shard.is_ending(markers):
+            return  # or it was written down meanwhile, with what followed
 
         def decide(shard: TransactionShard, waiter: int, now_ms: int) -> Any:
             return shard.markers_written(markers, now_ms, ahead)

@@ -97,6 +97,12 @@ class TransactionVerifier:
     def _vouch(self, writer: Writer, wanted: tuple[TopicPartition, ...], version: int, done: Verified) -> None:
         """The short way, for what is only looked up, and here: by every first write of the first protocol."""
         asked = Identity(writer.producer_id, writer.producer_epoch)
+        host = self._coordinator.find(writer.transactional_id)
+        if host is not None and host.is_settled:
+            codes = host.shard.verify(writer.transactional_id, asked, wanted, version)
+            if not any(codes.values()):
+                done(codes)
+                return
 
         def decide(shard: TransactionShard, waiter: int, now_ms: int) -> Outcome[Codes, TransactionRecord]:
             return shard.vouch(writer.transactional_id, asked, wanted, version, now_ms)

@@ -8,7 +8,7 @@ topics are closed to everybody; Kafka leaves them open to the client.id __admin_
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 from uuid import UUID
 
@@ -54,7 +54,10 @@ class ProduceHandler:
         deep_work: DeepWork,
         verifier: TransactionVerifier,
         clock: Clock,
+        expect: Callable[[], None] = lambda: None,
     ) -> None:
+        """`expect`: told of answers to clients that will ask for more at once."""
+        self._expect = expect
         self._partitions = partitions
         self._waiting = waiting
         self._flusher = flusher
@@ -129,10 +132,13 @@ class ProduceHandler:
             return [answer]
         later = Later(context.connection)
         topic, topic_id, index = one.topic, one.topic_id, one.partition  # and not its records, while it waits
+        transactional = one.transactional_id is not None
 
         def done(parked: ParkedProduce) -> None:
             failure = _failure_after(parked, replica, appended.last_offset + 1, index)
             later.fulfil([answer] if failure is None else _refusal(context, topic, topic_id, failure))
+            if transactional:
+                self._expect()
 
         wait = [(replica, appended.last_offset + 1)]
         self._waiting.park_produce(wait, max(one.timeout_ms, 0) / 1000, done)
@@ -274,9 +280,12 @@ class ProduceHandler:
         # may wait for a slow follower, with a buffer each.
         topics = _topics_of(request)
         written = [target if isinstance(target, Replica) else None for target, _ in targets]
+        transactional = request.transactional_id is not None
 
         def done(parked: ParkedProduce) -> None:
             later.fulfil(_encode(context, topics, _settled(results, written, waits, parked)))
+            if transactional:
+                self._expect()
 
         self._waiting.park_produce(waits, max(request.timeout_ms, 0) / 1000, done)
 

@@ -37,8 +37,13 @@ MARKERS_AT_ONCE: Final = 100
 
 
 class TransactionRequests(ShardRequests[TransactionShard, TransactionRecord]):
-    def __init__(self, coordinator: TransactionCoordinator, producer_ids: ProducerIds) -> None:
-        super().__init__(coordinator)
+    def __init__(
+        self,
+        coordinator: TransactionCoordinator,
+        producer_ids: ProducerIds,
+        expect: Callable[[], None] = lambda: None,
+    ) -> None:
+        super().__init__(coordinator, expect)
         self._producer_ids = producer_ids
 
     def decide(self, shard: TransactionShard, request: Message, context: Context, waiter: int, now_ms: int) -> Any:
