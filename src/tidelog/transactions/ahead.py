@@ -22,10 +22,9 @@ from typing import Final
 from msgspec.structs import replace
 
 from tidelog.ids import NO_PRODUCER_ID, TopicPartition
-from tidelog.transactions.context import Context, Memory, Verdict, is_delayed
-from tidelog.transactions.state import Event, State
-from tidelog.transactions.transaction import SECOND_PROTOCOL, SECOND_PROTOCOL_SINCE, Identity, Transaction
-from tidelog.wire.messages.transactions import EndTxnRequest
+from tidelog.transactions.context import Memory, Verdict
+from tidelog.transactions.state import State
+from tidelog.transactions.transaction import Identity, Transaction
 
 SETTLE_MS: Final = 20
 """After which it is written down that the markers are safe, and which partitions the next transaction has. Earlier if
@@ -67,31 +66,6 @@ def caught_up(transaction: Transaction, memory: Memory, now_ms: int) -> Verdict:
     if memory.ahead:
         steps = complete, complete.added(memory.ahead, transaction.client_version, now_ms)
     return Verdict(steps=steps, memory=replace(memory, placed=False, safe=False, ahead=frozenset()))
-
-
-def end_at_once(
-    transaction: Transaction, memory: Memory, request: EndTxnRequest, context: Context, ends_of: EndsOf, now_ms: int
-) -> Verdict | None:
-    """The end of a transaction that went ahead, decided like `caught_up` and `ending.end` one after the other would,
-    and in a third of the time. None where it takes those to say what is to be done."""
-    second = transaction.client_version >= SECOND_PROTOCOL
-    identity = transaction.identity
-    if (
-        not (memory.safe and memory.ahead)
-        or identity != (request.producer_id, request.producer_epoch)
-        or transaction.next_producer_id != NO_PRODUCER_ID
-        or second != (context.version >= SECOND_PROTOCOL_SINCE)
-        or (identity.is_exhausted if second else is_delayed(memory, context))
-    ):
-        return None
-    event = Event.COMMITTED if request.committed else Event.ABORTED
-    decided = transaction.followed(event, memory.ahead, now_ms, ends_of(memory.ahead))
-    told = Memory(
-        replaced=identity if second else None,
-        connection=memory.connection if second else max(memory.connection, context.connection),
-        parked=memory.parked,
-    )
-    return Verdict(identity=decided.identity, steps=(decided,), memory=told)
 
 
 def is_graced(transaction: Transaction, memory: Memory, asked: Identity, partitions: frozenset[TopicPartition]) -> bool:

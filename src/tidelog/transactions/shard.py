@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from tidelog.coordination import Outcome, Timer, TimerKey, coordinator_code
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import NO_PRODUCER_ID, TopicPartition
-from tidelog.transactions.ahead import EndsOf, caught_up, end_at_once, goes_ahead, is_graced, nowhere
+from tidelog.transactions.ahead import EndsOf, caught_up, goes_ahead, is_graced, nowhere
 from tidelog.transactions.contents import add, verify
 from tidelog.transactions.context import (
     OFFSETS_TOPIC,
@@ -28,6 +28,7 @@ from tidelog.transactions.listing import describe, list_transactions
 from tidelog.transactions.ownership import initialise
 from tidelog.transactions.records import TransactionRecord
 from tidelog.transactions.refusals import BATCHED_SINCE, refuse, topic_results
+from tidelog.transactions.short_ways import ShortWays
 from tidelog.transactions.state import NEXT, Event, State
 from tidelog.transactions.transaction import FIRST_PROTOCOL, SECOND_PROTOCOL, Identity, Transaction
 from tidelog.wire.messages import transactions as messages
@@ -69,8 +70,6 @@ class TransactionShard:
         self._ends_of = ends_of
         self._transactions: dict[str, Transaction] = {}
         self._memories: dict[str, Memory] = {}
-        self._latest: tuple[TransactionRecord, Transaction] | None = None
-        """A record that was just made, and what it says: spares `replay` to find out."""
         self._handlers: Mapping[type[Message], Callable[[Draft, Any, Context, int], Message | None]] = {
             InitProducerIdRequest: self._init,
             messages.AddPartitionsToTxnRequest: self._add_partitions,
@@ -79,51 +78,14 @@ class TransactionShard:
             messages.DescribeTransactionsRequest: self._describe,
             messages.ListTransactionsRequest: self._list,
         }
-        self._at_once: Mapping[type[Message], Callable[[Any, Context, int], TransactionOutcome | None]] = {
-            messages.AddPartitionsToTxnRequest: self._add_at_once,
-            messages.EndTxnRequest: self._end_at_once,
-        }
-        """Short ways for producers that go ahead all day, which end where the long ones do. None: take the long one."""
+        self._short_ways = ShortWays(self._transactions, self._memories, ends_of, coordinator_epoch)
 
     def handle(self, request: Message, context: Context, now_ms: int) -> TransactionOutcome:
-        at_once = self._at_once.get(type(request))
-        if at_once is not None and (outcome := at_once(request, context, now_ms)) is not None:
+        outcome = self._short_ways.decide(request, context, now_ms)
+        if outcome is not None:
             return outcome
         draft = self._draft()
         return draft.outcome(self._handlers[type(request)](draft, request, context, now_ms))
-
-    def _add_at_once(
-        self, request: messages.AddPartitionsToTxnRequest, context: Context, now_ms: int
-    ) -> TransactionOutcome | None:
-        name = request.v3_and_below_transactional_id
-        memory = self._memories.get(name)
-        if memory is None or not memory.placed or context.version >= BATCHED_SINCE:
-            return None
-        transaction = self._transactions[name]
-        asked = Identity(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
-        partitions = _partitions(request.v3_and_below_topics)
-        if not goes_ahead(transaction, memory, asked, partitions, FIRST_PROTOCOL, self._ends_of):
-            return None
-        verdict = add(transaction, memory, asked, partitions, FIRST_PROTOCOL, context, now_ms, goes_ahead=True)
-        response = refuse(request, verdict.code, context.version)
-        return Outcome(response, memory=(Remember(name, verdict.memory or memory),))
-
-    def _end_at_once(self, request: messages.EndTxnRequest, context: Context, now_ms: int) -> TransactionOutcome | None:
-        name = request.transactional_id
-        memory = self._memories.get(name)
-        if memory is None or not memory.safe:
-            return None
-        verdict = end_at_once(self._transactions[name], memory, request, context, self._ends_of, now_ms)
-        if verdict is None:
-            return None
-        (decided,) = verdict.steps
-        self._latest = record, _ = decided.record(), decided
-        return Outcome(
-            messages.EndTxnResponse(producer_id=decided.producer_id, producer_epoch=decided.producer_epoch),
-            records=(record,),
-            memory=(Remember(name, verdict.memory),),
-            effects=(markers_of(decided, self.coordinator_epoch, patient=True),),
-        )
 
     def find(self, transactional_id: str) -> Transaction | None:
         return self._transactions.get(transactional_id)
@@ -406,12 +368,10 @@ class TransactionShard:
 
     def replay(self, record: TransactionRecord, offset: int, producer_id: int = NO_PRODUCER_ID) -> None:
         name, value = record
-        if self._latest is not None and self._latest[0] is record:
-            self._transactions[name] = self._latest[1]
-        elif value is None or value.transaction_status == State.DEAD.number:
+        if value is None or value.transaction_status == State.DEAD.number:
             self._transactions.pop(name, None)
         else:
-            self._transactions[name] = Transaction.restored(name, value)
+            self._transactions[name] = self._short_ways.meaning_of(record) or Transaction.restored(name, value)
 
     def replay_batch(self, records: Sequence[TransactionRecord], first_offset: int, producer_id: int) -> None:
         for offset, record in enumerate(records, first_offset):

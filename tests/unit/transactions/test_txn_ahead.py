@@ -1,6 +1,7 @@
 """Producers that begin their next transaction while the end of the last one is on its way to the disk."""
 
 from collections.abc import Collection
+from random import Random
 from typing import Any
 
 import pytest
@@ -269,3 +270,60 @@ def test_what_was_announced_is_forgotten_with_the_next_end(sim: Ahead) -> None:
     other.report(other.markers[0])
     other.add(who, P0)
     assert other.verified(who, P1) == {P1: ErrorCode.INVALID_TXN_STATE}
+
+
+# -- the short ways ----------------------------------------------------------------------------------------------------
+
+
+def life(dice: Random, sim: Ahead, second: bool) -> list[Any]:
+    """A producer that mostly follows itself closely, and what it and everybody else came to know."""
+    version = 5 if second else 4
+    who, told, markers = sim.init(), [], None
+    for usual in ("add", "safe", "end", "place") * 10:
+        other_than_usual = dice.choice(("nothing", "add", "end", "place", "safe", "report", "stranger", "wait"))
+        step = usual if dice.random() < 0.85 else other_than_usual
+        connection = dice.choice((1, 1, 1, 1, 1, 1, 1, 2))
+        if step == "add":
+            partitions = [P0, *dice.sample((P1, P2), dice.choice((0, 0, 0, 1)))]
+            told.append(sim.submit(add(who, *partitions, version=5 if second else 3), 5 if second else 3, connection))
+        elif step == "end":
+            waiter = sim.submit(end(who, dice.random() < 0.7), version, connection)
+            answer = sim.answers.get(waiter)
+            if second and answer is not None and not answer.error_code:
+                who = Identity(answer.producer_id, answer.producer_epoch)
+            told.append(waiter)
+        elif step == "stranger":
+            other = Identity(who.producer_id, who.producer_epoch - dice.choice((0, 1)))
+            told.append(sim.submit(end(other), dice.choice((3, 4, 5)), dice.choice((0, 1, 2))))
+        elif step == "wait":
+            sim.advance(dice.choice((1, PARKED_MS, TIMEOUT_MS // 2)))
+        elif step != "nothing":
+            handed_out = [each for each in sim.markers if isinstance(each, Markers)]
+            markers = handed_out[-1] if handed_out else None
+            if markers is not None and step == "place":
+                sim.shard.markers_placed(markers)
+                sim.log_end += 1
+            elif markers is not None and step == "safe":
+                told.append(sim.shard.markers_safe(markers))
+            elif markers is not None:
+                sim.report(markers)
+    return [told, sim.answers, sim.markers, sim.log, sim.shard._memories, sim.shard.dump()]
+
+
+@pytest.mark.parametrize("second", [False, True])
+def test_short_ways_end_where_the_long_ones_do(second: bool) -> None:
+    taken = 0
+    for seed in range(300):
+        short, long = Ahead().load(), Ahead().load()
+        long.shard._short_ways.decide = lambda *_: None  # type: ignore[method-assign]
+        honest = short.shard._short_ways.decide
+
+        def counted(*request: Any, honest: Any = honest) -> Any:
+            nonlocal taken
+            outcome = honest(*request)
+            taken += outcome is not None
+            return outcome
+
+        short.shard._short_ways.decide = counted  # type: ignore[method-assign]
+        assert life(Random(seed), short, second) == life(Random(seed), long, second), seed
+    assert taken > 300
