@@ -52,11 +52,9 @@ def goes_ahead(
         return False
     if transaction.next_producer_id != NO_PRODUCER_ID or client_version != transaction.client_version:
         return False
-    if not partitions <= transaction.ends.keys():
-        return False
-    now = ends_of(partitions)
+    now, before = ends_of(partitions), transaction.ends
     # A topic that was made anew meanwhile begins before the end that was written down.
-    return bool(now) and all(now[each] >= transaction.ends[each] for each in partitions)
+    return all(each in before and before[each] <= now.get(each, -1) for each in partitions)
 
 
 def caught_up(transaction: Transaction, memory: Memory, now_ms: int) -> Verdict:

@@ -176,6 +176,14 @@ class TransactionShard:
         draft.take(transactional_id, Verdict(steps=(transaction.added(wanted, transaction.client_version, now_ms),)))
         return draft.outcome(dict.fromkeys(partitions, ErrorCode.NONE))
 
+    def go_ahead(self, transactional_id: str, asked: Identity, partitions: Iterable[TopicPartition]) -> bool:
+        """A producer of the second protocol is about to write to these partitions, of a log of this broker. True if it
+        may, and nothing has to be written down for that now; else it takes an AddPartitionsToTxn."""
+        memory = self._short_ways.go_ahead(transactional_id, asked, frozenset(partitions))
+        if memory is not None:
+            self._memories[transactional_id] = memory
+        return memory is not None
+
     def _verify(
         self, draft: Draft, each: messages.AddPartitionsToTxnTransaction, asked: Identity, context: Context
     ) -> tuple[messages.AddPartitionsToTxnTopicResult, ...]:

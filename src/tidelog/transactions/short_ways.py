@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tidelog.coordination import Outcome
+from tidelog.errors import ErrorCode
 from tidelog.ids import NO_PRODUCER_ID, TopicPartition
 from tidelog.transactions.ahead import EndsOf, goes_ahead
-from tidelog.transactions.contents import add
 from tidelog.transactions.context import Context, Memory, is_delayed
 from tidelog.transactions.draft import Remember, TransactionOutcome, markers_of
 from tidelog.transactions.records import TransactionRecord
@@ -68,9 +68,20 @@ class ShortWays:
         )
         if not goes_ahead(transaction, memory, asked, partitions, FIRST_PROTOCOL, self._ends_of):
             return None
-        verdict = add(transaction, memory, asked, partitions, FIRST_PROTOCOL, context, now_ms, goes_ahead=True)
-        remembered = () if verdict.memory is None else (Remember(name, verdict.memory),)
-        return Outcome(refuse(request, verdict.code, context.version), memory=remembered)
+        if is_delayed(memory, context):
+            return None
+        response = refuse(request, ErrorCode.NONE, context.version)
+        return Outcome(response, memory=(Remember(name, _ahead(memory, partitions, context.connection)),))
+
+    def go_ahead(self, name: str, asked: Identity, partitions: frozenset[TopicPartition]) -> Memory | None:
+        """The same for a producer of the second protocol, which says so by writing there: what to remember then."""
+        memory = self._memories.get(name)
+        if memory is None or not memory.placed:
+            return None
+        transaction = self._transactions[name]
+        if not goes_ahead(transaction, memory, asked, partitions, SECOND_PROTOCOL, self._ends_of):
+            return None
+        return _ahead(memory, partitions, 0)
 
     def _end(self, request: EndTxnRequest, context: Context, now_ms: int) -> TransactionOutcome | None:
         """A transaction that went ahead ends: one record says that the last one is over, and what this one is."""
@@ -103,3 +114,14 @@ class ShortWays:
             memory=(Remember(name, remembered),),
             effects=(markers_of(decided, self._coordinator_epoch, patient=True),),
         )
+
+
+def _ahead(memory: Memory, partitions: frozenset[TopicPartition], connection: int) -> Memory:
+    """As `contents.add` would have it."""
+    return Memory(
+        connection=max(memory.connection, connection),
+        parked=memory.parked,
+        placed=True,
+        safe=memory.safe,
+        ahead=memory.ahead | partitions,
+    )

@@ -1,6 +1,7 @@
 """One transactional id as a value: whose it is, what it is doing, and what each event makes of it."""
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from itertools import groupby
 from typing import Any, Final, NamedTuple
 
@@ -18,6 +19,9 @@ SECOND_PROTOCOL: Final = 2
 
 SECOND_PROTOCOL_SINCE: Final = 5
 """The first EndTxn that is answered with a new epoch."""
+
+FEW: Final = 16
+"""Partitions of a transaction whose order is remembered."""
 
 EPOCH_MAX: Final = 2**15 - 1
 EPOCH_LAST: Final = EPOCH_MAX - 1
@@ -167,7 +171,7 @@ class Transaction(msgspec.Struct, frozen=True, kw_only=True):
     # -- in the log ---------------------------------------------------------------------------------------------------
 
     def record(self) -> TransactionRecord:
-        topics = by_topic(self.partitions)
+        topics = _by_topic(self.partitions) if len(self.partitions) <= FEW else by_topic(self.partitions)
         value = TransactionLogValue(
             producer_id=self.producer_id,
             previous_producer_id=self.previous_producer_id,
@@ -213,6 +217,12 @@ class Transaction(msgspec.Struct, frozen=True, kw_only=True):
             client_version=value.client_transaction_version,
             ends=dict(zip(partitions, value.ends, strict=True)) if len(value.ends) == len(partitions) else {},
         )
+
+
+@lru_cache(maxsize=1024)
+def _by_topic(partitions: frozenset[TopicPartition]) -> list[tuple[str, tuple[int, ...]]]:
+    """Most producers write to the same partitions again and again."""
+    return by_topic(partitions)
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> list[tuple[str, tuple[int, ...]]]:

@@ -83,6 +83,9 @@ class TransactionVerifier:
         if elsewhere is None and not writer.adds:
             self._vouch(writer, wanted, version, done)
             return
+        if elsewhere is None and self._goes_ahead(writer, wanted):
+            done(dict.fromkeys(wanted, ErrorCode.NONE))
+            return
         request = _request(writer, wanted)
         answered = partial(_tell, writer, wanted, done)
         if self._remote is not None and elsewhere is not None:
@@ -93,6 +96,14 @@ class TransactionVerifier:
             return shard.handle(request, Context(version, waiter), now_ms)
 
         self._coordinator.submit(writer.transactional_id, decide, answered)  # type: ignore[arg-type]
+
+    def _goes_ahead(self, writer: Writer, wanted: tuple[TopicPartition, ...]) -> bool:
+        """The short way, for producers of the second protocol that follow themselves."""
+        host = self._coordinator.find(writer.transactional_id)
+        if host is None or not host.is_settled:
+            return False
+        asked = Identity(writer.producer_id, writer.producer_epoch)
+        return host.shard.go_ahead(writer.transactional_id, asked, wanted)
 
     def _vouch(self, writer: Writer, wanted: tuple[TopicPartition, ...], version: int, done: Verified) -> None:
         """The short way, for what is only looked up, and here: by every first write of the first protocol."""
