@@ -1,6 +1,6 @@
 """All transactional ids of one partition of `__transaction_state`: which request is decided where, and what follows."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -90,8 +90,16 @@ class TransactionShard:
     def find(self, transactional_id: str) -> Transaction | None:
         return self._transactions.get(transactional_id)
 
+    def seen(self, transactional_id: str) -> Transaction | None:
+        """As it is to whoever asks: also where it is known to be over and that is still to be written down."""
+        transaction, memory = self.find(transactional_id), self._memories.get(transactional_id)
+        if transaction is None or memory is None or not memory.safe:
+            return transaction
+        return caught_up(transaction, memory, transaction.update_ms).steps[-1]
+
     def all(self) -> Iterator[Transaction]:
-        return iter(self._transactions.values())
+        for name, transaction in self._transactions.items():
+            yield self.seen(name) or transaction
 
     def dump(self) -> dict[str, Transaction]:
         """What a reload must bring back, for comparing."""
@@ -156,23 +164,26 @@ class TransactionShard:
         return messages.AddPartitionsToTxnResponse(results_by_transaction=tuple(results))
 
     def verify(
-        self, transactional_id: str, asked: Identity, partitions: Iterable[TopicPartition], version: int
+        self, transactional_id: str, asked: Identity, partitions: Collection[TopicPartition], version: int
     ) -> dict[TopicPartition, ErrorCode]:
         """May this producer write to these partitions now? As AddPartitionsToTxn of that version would answer."""
         if not transactional_id:
             return dict.fromkeys(partitions, ErrorCode.INVALID_REQUEST)
         ahead = self._memories.get(transactional_id, _NO_MEMORY).ahead
-        return verify(self.find(transactional_id), ahead, asked, partitions, version)
+        if ahead.issuperset(partitions):
+            return verify(self.find(transactional_id), ahead, asked, partitions, version)
+        return verify(self.seen(transactional_id), ahead, asked, partitions, version)
 
     def vouch(
         self, transactional_id: str, asked: Identity, partitions: Sequence[TopicPartition], version: int, now_ms: int
     ) -> Outcome[dict[TopicPartition, ErrorCode], TransactionRecord]:
         """The same for the log of this broker, which is about to open the transaction there."""
-        transaction, memory = self.find(transactional_id), self._memories.get(transactional_id)
+        transaction, memory = self.seen(transactional_id), self._memories.get(transactional_id)
         wanted = frozenset(partitions)
         if transaction is None or memory is None or not is_graced(transaction, memory, asked, wanted):
             return Outcome(self.verify(transactional_id, asked, partitions, version))
         draft = self._draft()
+        self._catch_up(draft, transactional_id, now_ms)
         draft.take(transactional_id, Verdict(steps=(transaction.added(wanted, transaction.client_version, now_ms),)))
         return draft.outcome(dict.fromkeys(partitions, ErrorCode.NONE))
 
@@ -243,7 +254,7 @@ class TransactionShard:
         self, draft: Draft, request: messages.DescribeTransactionsRequest, context: Context, now_ms: int
     ) -> Message:
         return messages.DescribeTransactionsResponse(
-            transaction_states=tuple(describe(each, self.find(each)) for each in request.transactional_ids)
+            transaction_states=tuple(describe(each, self.seen(each)) for each in request.transactional_ids)
         )
 
     def _list(self, draft: Draft, request: messages.ListTransactionsRequest, context: Context, now_ms: int) -> Message:

@@ -14,6 +14,7 @@ from tidelog.transactions.context import Hurry, Markers
 from tidelog.transactions.draft import PARKED_MS
 from tidelog.transactions.state import State
 from tidelog.transactions.transaction import Identity
+from tidelog.wire.messages.transactions import DescribeTransactionsRequest, ListTransactionsRequest
 
 P2 = TopicPartition("out", 2)
 END = 7
@@ -116,6 +117,22 @@ def test_what_nobody_follows_up_is_written_down_after_a_moment(sim: Ahead) -> No
     assert (sim.txn.state, sim.txn.partitions, sim.txn.ends) == (State.COMPLETE_COMMIT, frozenset(), {})
     assert sim.add(who, P0) is ErrorCode.NONE
     assert sim.txn.state is State.ONGOING, "late comers are written down at once"
+
+
+def test_what_is_over_is_seen_to_be_over_before_that_is_written_down(sim: Ahead) -> None:
+    who, first = ended(sim, P0, P1)
+    assert sim.verified(who, P0) == {P0: ErrorCode.CONCURRENT_TRANSACTIONS}, "not yet"
+    sim.safe(first)
+    assert sim.txn.state is State.PREPARE_COMMIT
+    assert sim.verified(who, P0) == {P0: ErrorCode.INVALID_TXN_STATE}, "a write that comes late"
+    [listed] = sim.ask(ListTransactionsRequest(state_filters=(), producer_id_filters=()), 0).transaction_states
+    [described] = sim.ask(DescribeTransactionsRequest(transactional_ids=(TXN,)), 0).transaction_states
+    assert (listed.transaction_state, described.transaction_state) == ("CompleteCommit", "CompleteCommit")
+    assert described.topics == ()
+    sim.add(who, P1)
+    assert sim.verified(who, P1, P0) == {P1: ErrorCode.NONE, P0: ErrorCode.INVALID_TXN_STATE}
+    [described] = sim.ask(DescribeTransactionsRequest(transactional_ids=(TXN,)), 0).transaction_states
+    assert (described.transaction_state, described.topics[0].partitions) == ("Ongoing", (1,))
 
 
 def test_a_transaction_that_went_ahead_runs_out_of_time_like_any_other(sim: Ahead) -> None:
@@ -262,6 +279,15 @@ def test_what_was_announced_is_taken_after_a_restart(sim: Ahead, begun: frozense
     assert other.verified(who, P1) == {P1: ErrorCode.NONE}
     assert (other.txn.state, other.txn.partitions) == (State.ONGOING, begun | {P1}), "and written down before"
     assert other.verified(who, P2) == {P2: ErrorCode.INVALID_TXN_STATE}
+
+
+def test_what_was_announced_is_taken_also_before_anything_is_written_down(sim: Ahead) -> None:
+    who, _ = ended(sim, P0)
+    sim.add(who, P0)
+    other = sim.reloaded(marking=False)
+    other.safe(other.markers[0])
+    assert other.verified(who, P0) == {P0: ErrorCode.NONE}
+    assert (other.txn.state, other.txn.partitions) == (State.ONGOING, {P0})
 
 
 def test_what_was_announced_is_forgotten_with_the_next_end(sim: Ahead) -> None:

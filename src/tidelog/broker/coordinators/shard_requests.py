@@ -56,16 +56,14 @@ class ShardRequests(ABC, Generic[S, Rec]):
         return combine([await answer for answer in asked])
 
     def ask_one(self, context: Context, key: str, request: Message) -> None:
-        """The short way, for a request that is one shard's to answer as a whole."""
+        """For a request that is one shard's to answer as a whole."""
         later = Later(context.connection)
 
-        def answered(answer: Any) -> None:
-            if isinstance(answer, KafkaError):
-                answer = self.refuse(request, answer, context.version)
+        def done(answer: Message) -> None:
             later.fulfil([frame_of(context, answer)])
             self._expect()
 
-        self.coordinator.submit(key, partial(self._decide, request, context), answered)
+        self.submit(context, Ask(key, request), done)
 
     def asked(self, context: Context, ask: Ask) -> Future[Message]:
         answer: Future[Message] = self.coordinator.loop.create_future()
