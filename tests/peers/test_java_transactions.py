@@ -56,6 +56,11 @@ def test_kafkas_transactions_tool(bootstrap: str) -> None:
             producer.commit()
 
 
+def _decisions(life: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """How it began, what was decided, and how it ended."""
+    return [*life[:2], *(each for each in life if each[0] in (2, 3)), life[-1]]
+
+
 def test_kafka_reads_our_files(tmp_path: Path) -> None:
     """Control batches, the index of aborted transactions, producer snapshots and the coordinator's own topic."""
     settings = {"transaction.state.log.num.partitions": 1, "offsets.topic.num.partitions": 1}
@@ -96,11 +101,11 @@ def test_kafka_reads_our_files(tmp_path: Path) -> None:
     written = re.findall(r'"transactionalId":"(\w+)-protocol"\}.*"producerEpoch":(\d+).*"transactionStatus":(\d)', told)
     lives: dict[str, list[tuple[int, int]]] = {"first": [], "second": []}
     for protocol, epoch, status in written:
-        if (int(status), int(epoch)) not in lives[protocol][-1:]:  # one more partition is one more record
-            lives[protocol].append((int(status), int(epoch)))
-    # 0 Empty, 1 Ongoing, 2 PrepareCommit, 3 PrepareAbort, 4 CompleteCommit, 5 CompleteAbort
-    assert [status for status, _ in lives["first"]] == [0, 1, 2, 4, 1, 3, 5, 1, 2, 4]
-    assert lives["second"] == [(0, 0), (1, 0), (2, 1), (4, 1), (1, 1), (3, 2), (5, 2)]
+        lives[protocol].append((int(status), int(epoch)))
+    # 0 Empty, 1 Ongoing, 2 PrepareCommit, 3 PrepareAbort, 4 CompleteCommit, 5 CompleteAbort. What is over is written
+    # down for itself only if the producer takes its time, and so is what begins.
+    assert _decisions(lives["first"]) == [(0, 0), (1, 0), (2, 0), (3, 0), (2, 0), (4, 0)]
+    assert _decisions(lives["second"]) == [(0, 0), (1, 0), (2, 1), (3, 2), (5, 2)]
     offsets = tmp_path / "__consumer_offsets-0" / f"{0:020d}.log"
     told = kafka_tool(DUMP, "--offsets-decoder", "--files", str(offsets))
     assert "endTxnMarker: COMMIT" in told

@@ -308,6 +308,7 @@ public final class TransactionCheck {
                 next.put(source, new OffsetAndMetadata(consumer.position(source)));
                 worker.sendOffsetsToTransaction(next, consumer.groupMetadata());
                 if (turns % 3 == 2) {
+                    worker.flush(); // an abort drops what is not sent yet
                     worker.abortTransaction();
                     consumer.seek(source, records.iterator().next().offset());
                 } else {
