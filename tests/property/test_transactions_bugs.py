@@ -135,7 +135,11 @@ def a_restart_forgets_open_transactions(plant: Plant) -> None:
 
 
 def a_restart_takes_the_next_transaction_for_the_last(plant: Plant) -> None:
-    plant.setattr(TransactionRoom, "_has_begun_next", lambda self, markers, partition: False)
+    plant.setattr(TransactionRoom, "_begun_next", lambda self, markers, partition: None)
+
+
+def what_was_open_at_a_restart_is_not_asked_for_again(plant: Plant) -> None:
+    plant.setattr(ProducerStates, "doubtful", property(lambda self: set(), lambda self, _: None), raising=False)
 
 
 def a_restart_forgets_the_next_transaction(plant: Plant) -> None:
@@ -162,6 +166,7 @@ BUGS: dict[Callable[[Plant], None], int] = {
     a_restart_forgets_open_transactions: 3,
     a_restart_takes_the_next_transaction_for_the_last: 53,
     a_restart_forgets_the_next_transaction: 53,
+    what_was_open_at_a_restart_is_not_asked_for_again: 736,
 }
 """With the seed to begin with: one that found it, unless the lives have changed since."""
 

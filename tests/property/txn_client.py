@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 Life = Generator[float, Any, Any]
 
 REQUEST_TIMEOUT = 1.0
+QUICK_TIMEOUT = 0.15
 TXN_TIMEOUT_MS = 8_000
 OK = ErrorCode.NONE
 RETRIED = frozenset(
@@ -101,6 +102,7 @@ class Client:
         self.started_at = world.now
         self.txn: Txn | None = None
         self.dead = False
+        self.usual: list[Place] = []
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
@@ -108,14 +110,17 @@ class Client:
         """(answer, attempts): again and again, on a new connection when there is none any more."""
         attempts = 0
         while attempts < attempts_max:
+            if self.world.eager and self.connection is not None and self.connection.machine is not self.world.machine:
+                self.connection = None  # whose loss it notices at once
             if self.connection is None or not self.connection.usable:
                 self.connection = self.world.connect(self)
                 if self.connection is None:
-                    yield 0.1
+                    yield self.dice.choice((0.002, 0.02, 0.1)) if self.world.eager else 0.1
                     continue
             attempts += 1
             self.connection.send(request, version)
-            answer = yield REQUEST_TIMEOUT
+            quick = self.world.eager and attempts_max > 1
+            answer = yield QUICK_TIMEOUT if quick else REQUEST_TIMEOUT
             if answer is not None:
                 return answer, attempts
             self.connection.abandon()
@@ -175,7 +180,9 @@ class Client:
         txn = self.txn = self.world.begin(self)
         self.added, self.offsets_added = set(), False
         try:
-            for _ in range(self.dice.choice((0, 1, 1, 2, 2, 3, 4))):
+            if self.world.eager:
+                yield from self.usual_writes(txn)
+            for _ in range(self.dice.choice((0, 0, 0, 0, 0, 1) if self.world.eager else (0, 1, 1, 2, 2, 3, 4))):
                 yield self.dice.choice((0, 0, 0, 0.001, 0.02, self.world.pause()))
                 if self.dice.random() < (0.6 if self.world.sticky else 0.25):
                     yield from self.commit_offsets(txn)
@@ -188,6 +195,18 @@ class Client:
             yield from self.give_up(txn)
             return None
         yield from self.end(txn, self.dice.random() < 0.7)
+        return None
+
+    def usual_writes(self, txn: Txn) -> Life:
+        """Mostly to where it has written before."""
+        if not self.usual:
+            self.usual = self.dice.sample(self.world.places, self.dice.choice((1, 2, 3)))
+        for place in self.usual:
+            if self.dice.random() < 0.85:
+                yield self.dice.choice((0, 0, 0, 0, 0, 0.001, self.world.pause()))
+                yield from self.write(txn, place)
+        if self.number % 2 and self.dice.random() < 0.85:
+            yield from self.commit_offsets(txn)
         return None
 
     def give_up(self, txn: Txn) -> Life:

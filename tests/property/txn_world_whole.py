@@ -50,6 +50,11 @@ class World:
         self.compacting = self.dice.random() < 0.5
         self.sticky = self.dice.random() < 0.25
         """Requests about transactions tend to arrive just after their producers gave them up."""
+        self.eager = Random(f"{seed} eager").random() < 0.35
+        """Producers follow themselves closely in the same few places, a broker that falls is back at once, and so are
+        they. Not from the dice of the rest, so that other worlds stay what they were."""
+        if self.eager:
+            self.sticky, self.crashes_at_ends = False, self.dice.choice((2, 4, 6))
         self.places = PLACES
         self.clients: list[Client] = []
         self.txns: list[Txn] = []
@@ -121,7 +126,8 @@ class World:
             disk.crash(self.dice)
         disk.dead = False
         disk.fail_on.clear()
-        self.after(self.dice.choice((0.01, 0.5, 3.0)), lambda: self._boot(disk))
+        pauses = (0.001, 0.01, 0.1) if self.eager else (0.01, 0.5, 3.0)
+        self.after(self.dice.choice(pauses), lambda: self._boot(disk))
 
     def _stop_cleanly(self) -> None:
         machine = self.machine
@@ -214,7 +220,7 @@ class World:
         """Between two requests of a transaction: mostly none, sometimes so long that the transaction is given up."""
         if self.sticky:
             return self.dice.choice((0.0, 0.2, 0.5))
-        if self.dice.random() < 0.85:
+        if self.dice.random() < (0.97 if self.eager else 0.85):
             return 0.0
         return self.dice.choice((0.5, 3.0, TXN_TIMEOUT_MS / 1000 + 1))
 

@@ -36,6 +36,7 @@ class DurableLog:
         self.config = recovery.config
         self.epochs: LeaderEpochs = opened.epochs
         self.producers: ProducerStates = opened.producers
+        self.producers.doubtful = set(self.producers.transactions.open)
         self.recovery: RecoveryReport = opened.report
         self.end_offset = opened.segments[-1].next_offset
         self.start_offset = min(max(recovery.start_offset, opened.segments[0].base_offset), self.end_offset)

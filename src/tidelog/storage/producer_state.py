@@ -79,6 +79,9 @@ class ProducerStates:
         self.transactions = OpenTransactions()
         self.verifications = Verifications()
         self._limit = limit
+        self.doubtful: set[int] = set()
+        """Whose transaction was open when the log was opened. Its end may be decided, and its marker lost: what the
+        producer writes next could be of its next transaction, so the coordinator is asked once more."""
 
     def __len__(self) -> int:
         return len(self.producers)
@@ -128,8 +131,10 @@ class ProducerStates:
         producer = self.producers.get(header.producer_id)
         if producer is None or header.producer_epoch > producer.epoch:
             return True
-        if header.producer_epoch < producer.epoch or header.producer_id in self.transactions.open:
-            return False  # refused, or vouched for already
+        if header.producer_epoch < producer.epoch:
+            return False  # refused
+        if header.producer_id in self.transactions.open and header.producer_id not in self.doubtful:
+            return False  # vouched for already
         return producer.original_of(header.base_sequence, header.last_offset_delta) is None
 
     def check_transactional(self, header: BatchHeader, verification: Verification | None) -> None:
@@ -139,6 +144,7 @@ class ProducerStates:
             producer is not None
             and producer.epoch == header.producer_epoch
             and producer.current_txn_first_offset != NO_OFFSET
+            and producer_id not in self.doubtful
         ):
             return
         if verification is None or not self.verifications.holds(verification, header):
@@ -183,9 +189,14 @@ class ProducerStates:
             )
         producer.last_timestamp = timestamp
         producer.last_seen_ms = now_ms
-        if header.attributes & TRANSACTIONAL and producer.current_txn_first_offset == NO_OFFSET:
+        if not header.attributes & TRANSACTIONAL:
+            return
+        if producer.current_txn_first_offset == NO_OFFSET:
             producer.current_txn_first_offset = base_offset
             self.transactions.begin(header.producer_id, base_offset)
+            self.verifications.end(header.producer_id)
+        elif header.producer_id in self.doubtful:
+            self.doubtful.discard(header.producer_id)
             self.verifications.end(header.producer_id)
 
     def aborted_by(self, producer_id: int, marker: Marker | None, offset: int) -> AbortedTransaction | None:
@@ -205,6 +216,7 @@ class ProducerStates:
             producer.batches.clear()
         producer.current_txn_first_offset = NO_OFFSET
         self.transactions.end(producer_id, offset)
+        self.doubtful.discard(producer_id)
         self.verifications.end(producer_id)
         producer.coordinator_epoch = max(producer.coordinator_epoch, marker.coordinator_epoch)
         producer.last_timestamp = timestamp

@@ -7,8 +7,8 @@ are one broker's alone, none of these has to be waited for:
 * A log is written in order. What the next transaction writes behind a marker is on disk only if the marker is.
 * The decision, which is on disk before anybody hears of it, says where each partition's log ended by then (`ends`). So
   whoever loads it knows what is whose: a transaction that began at or behind that end is the next one, whose
-  partitions nobody had written down yet. It is open again, with what it wrote (`markers_written`). And a write that
-  was announced and not begun is taken all the same (`graced`).
+  partitions nobody had written down yet. It is open again, in all that it may have announced (`markers_written`). If
+  none has begun, a write that was announced is taken all the same (`graced`).
 
 So the next transaction may begin in the partitions of the last one as soon as the markers are in their logs
 (`Memory.placed`). Its own records follow later: when it ends, or after `SETTLE_MS`.
@@ -16,8 +16,8 @@ So the next transaction may begin in the partitions of the last one as soon as t
 Not among several brokers: a partition's next leader might have the decision's partitions, and not the marker.
 """
 
-from collections.abc import Callable, Collection, Mapping
-from typing import Final
+from collections.abc import Collection, Mapping
+from typing import Final, Protocol
 
 from msgspec.structs import replace
 
@@ -30,11 +30,18 @@ SETTLE_MS: Final = 20
 """After which it is written down that the markers are safe, and which partitions the next transaction has. Earlier if
 that ends, since one record then says it all."""
 
-EndsOf = Callable[[Collection[TopicPartition]], Mapping[TopicPartition, int]]
-"""Where these logs end now. Empty unless all of them, and the coordinator's own, are this broker's alone."""
+
+class EndsOf(Protocol):
+    """Where these logs end now. Empty unless all of them, and the coordinator's own, are this broker's alone. With
+    `ended_by` this is where that producer's transaction ends: a write of it that the coordinator has vouched for, and
+    that is still under way to one of these logs, must be vouched for again."""
+
+    def __call__(
+        self, partitions: Collection[TopicPartition], *, ended_by: int | None = None
+    ) -> Mapping[TopicPartition, int]: ...
 
 
-def nowhere(partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+def nowhere(partitions: Collection[TopicPartition], *, ended_by: int | None = None) -> Mapping[TopicPartition, int]:
     """An `EndsOf` of a broker among others."""
     return {}
 
@@ -52,9 +59,18 @@ def goes_ahead(
         return False
     if transaction.next_producer_id != NO_PRODUCER_ID or client_version != transaction.client_version:
         return False
+    if memory.parked:
+        return False  # among them may be the end of a transaction that has gone ahead already
+    return not made_anew(transaction, partitions, ends_of)
+
+
+def made_anew(
+    transaction: Transaction, partitions: Collection[TopicPartition], ends_of: EndsOf
+) -> list[TopicPartition]:
+    """Those that are not the logs that the transaction ended in: the topic is another one by now, and begins before the
+    end that was written down."""
     now, before = ends_of(partitions), transaction.ends
-    # A topic that was made anew meanwhile begins before the end that was written down.
-    return all(each in before and before[each] <= now.get(each, -1) for each in partitions)
+    return [each for each in partitions if each not in before or before[each] > now.get(each, -1)]
 
 
 def caught_up(transaction: Transaction, memory: Memory, now_ms: int) -> Verdict:
@@ -63,7 +79,7 @@ def caught_up(transaction: Transaction, memory: Memory, now_ms: int) -> Verdict:
     steps: tuple[Transaction, ...] = (complete,)
     if memory.ahead:
         steps = complete, complete.added(memory.ahead, transaction.client_version, now_ms)
-    return Verdict(steps=steps, memory=replace(memory, placed=False, safe=False, ahead=frozenset()))
+    return Verdict(steps=steps, memory=replace(memory, placed=False, safe=None, ahead=frozenset()))
 
 
 def is_graced(transaction: Transaction, memory: Memory, asked: Identity, partitions: frozenset[TopicPartition]) -> bool:

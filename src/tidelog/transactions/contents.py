@@ -39,7 +39,9 @@ def add(
             return refused(ErrorCode.INVALID_TXN_STATE)
         connection = context.connection
     # It knows its current identity, so it will never ask again for what it was given in exchange for the old one.
-    memory = replace(memory, replaced=None, connection=max(memory.connection, connection), graced=frozenset())
+    memory = replace(
+        memory, replaced=None, connection=max(memory.connection, connection), graced=memory.graced - partitions
+    )
     if goes_ahead:
         return Verdict(memory=replace(memory, ahead=memory.ahead | partitions))
     if not partitions or (transaction.state is State.ONGOING and partitions <= transaction.partitions):

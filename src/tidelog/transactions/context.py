@@ -59,8 +59,8 @@ class Memory(msgspec.Struct, frozen=True):
     parked: tuple[Parked, ...] = ()
     placed: bool = False
     """The markers of the transaction that ends are in their logs, whether safe or not."""
-    safe: bool = False
-    """They are safe, and no record says so yet."""
+    safe: "Markers | None" = None
+    """Those that are safe, while no record says so yet."""
     ahead: frozenset[TopicPartition] = frozenset()
     """What belongs to the next transaction, that its producer has begun already. See `transactions.ahead`."""
     graced: frozenset[TopicPartition] = frozenset()

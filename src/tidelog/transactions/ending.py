@@ -41,6 +41,9 @@ def end(
     asked = Identity(request.producer_id, request.producer_epoch)
     second = context.version >= SECOND_PROTOCOL_SINCE
     if asked == transaction.ended_identity and not (asked == transaction.identity and second):
+        if memory.graced and not transaction.state.is_prepared:
+            # It may be the end of a transaction that was announced to a shard that forgot it. Nothing of that is there.
+            return Verdict(identity=transaction.identity, memory=replace(memory, graced=frozenset()))
         return _again(transaction, request.committed, second)
     if transaction.state.is_prepared and asked == transaction.next_identity:
         return Verdict(waits=True)  # the next transaction, that nothing was added to
@@ -53,7 +56,8 @@ def end(
     if not second and is_delayed(memory, context):
         return refused(ErrorCode.INVALID_TXN_STATE)
     event = Event.COMMITTED if request.committed else Event.ABORTED
-    decided = _decided(transaction, event, second, new_producer_id, ends_of(transaction.partitions), now_ms)
+    ends = ends_of(transaction.partitions, ended_by=transaction.producer_id)
+    decided = _decided(transaction, event, second, new_producer_id, ends, now_ms)
     if not second:
         # What still comes by an older connection was sent before this, and must not open the next transaction.
         memory = replace(memory, connection=max(memory.connection, context.connection))

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from tidelog.coordination import Outcome, Timer, TimerKey, coordinator_code
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import NO_PRODUCER_ID, TopicPartition
-from tidelog.transactions.ahead import EndsOf, caught_up, goes_ahead, is_graced, nowhere
+from tidelog.transactions.ahead import EndsOf, caught_up, goes_ahead, is_graced, made_anew, nowhere
 from tidelog.transactions.contents import add, verify
 from tidelog.transactions.context import (
     OFFSETS_TOPIC,
@@ -169,10 +169,14 @@ class TransactionShard:
         """May this producer write to these partitions now? As AddPartitionsToTxn of that version would answer."""
         if not transactional_id:
             return dict.fromkeys(partitions, ErrorCode.INVALID_REQUEST)
-        ahead = self._memories.get(transactional_id, _NO_MEMORY).ahead
-        if ahead.issuperset(partitions):
-            return verify(self.find(transactional_id), ahead, asked, partitions, version)
-        return verify(self.seen(transactional_id), ahead, asked, partitions, version)
+        transaction, ahead = self.find(transactional_id), self._memories.get(transactional_id, _NO_MEMORY).ahead
+        if transaction is not None and ahead.issuperset(partitions):
+            if not made_anew(transaction, partitions, self._ends_of):
+                return verify(transaction, ahead, asked, partitions, version)
+            ahead = frozenset()  # to be written down first, and so by whoever waits
+        elif transaction is not None:
+            transaction = self.seen(transactional_id)
+        return verify(transaction, ahead, asked, partitions, version)
 
     def vouch(
         self, transactional_id: str, asked: Identity, partitions: Sequence[TopicPartition], version: int, now_ms: int
@@ -318,8 +322,12 @@ class TransactionShard:
         memory = self._memories.get(markers.transactional_id, _NO_MEMORY)
         if not markers.ends or memory.parked or not self.is_ending(markers):
             return False
-        self._memories[markers.transactional_id] = replace(memory, safe=True)
+        self._memories[markers.transactional_id] = replace(memory, safe=markers)
         return True
+
+    def is_to_be_settled(self, markers: Markers) -> bool:
+        """Whether what `markers_safe` heard of is still to be written down."""
+        return self._memories.get(markers.transactional_id, _NO_MEMORY).safe is markers
 
     def is_ending(self, markers: Markers) -> bool:
         """Whether they are those of the transaction that is being ended. Transactions of the first protocol that
@@ -344,7 +352,11 @@ class TransactionShard:
             return Outcome(False)
         draft = self._draft()
         memory = draft.memory(name)
-        draft.take(name, Verdict(memory=replace(memory, safe=True, ahead=memory.ahead | ahead)))
+        if ahead:
+            # What else it had announced is not known any more. A marker in a partition that it never wrote to does no
+            # harm.
+            memory = replace(memory, ahead=memory.ahead.union(markers.ends), graced=frozenset())
+        draft.take(name, Verdict(memory=replace(memory, safe=markers)))
         self._catch_up(draft, name, now_ms)
         for parked in draft.unpark(name):
             request, context = parked

@@ -100,7 +100,8 @@ class ShortWays:
         ):
             return None
         event = Event.COMMITTED if request.committed else Event.ABORTED
-        decided = transaction.followed(event, memory.ahead, now_ms, self._ends_of(memory.ahead))
+        ends = self._ends_of(memory.ahead, ended_by=transaction.producer_id)
+        decided = transaction.followed(event, memory.ahead, now_ms, ends)
         remembered = Memory(
             replaced=identity if second else None,
             connection=memory.connection if second else max(memory.connection, context.connection),
@@ -124,4 +125,5 @@ def _ahead(memory: Memory, partitions: frozenset[TopicPartition], connection: in
         placed=True,
         safe=memory.safe,
         ahead=memory.ahead | partitions,
+        graced=memory.graced - partitions,
     )

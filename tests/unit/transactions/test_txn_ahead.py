@@ -10,6 +10,7 @@ from txn_sim import P0, P1, TIMEOUT_MS, TXN, Sim, add, code_of, end, init
 from tidelog.coordination import Outcome
 from tidelog.errors import ErrorCode
 from tidelog.ids import TopicPartition
+from tidelog.transactions.ahead import nowhere
 from tidelog.transactions.context import Hurry, Markers
 from tidelog.transactions.draft import PARKED_MS
 from tidelog.transactions.state import State
@@ -29,7 +30,9 @@ class Ahead(Sim):
         super().__init__(*arguments, **{"ends_of": self.ends_of, **options})
         self.marking = False
 
-    def ends_of(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+    def ends_of(
+        self, partitions: Collection[TopicPartition], *, ended_by: int | None = None
+    ) -> dict[TopicPartition, int]:
         return dict.fromkeys(partitions, self.log_end)
 
     def place(self) -> Markers:
@@ -203,8 +206,31 @@ def test_nobody_goes_ahead_in_a_topic_that_was_made_anew(sim: Ahead) -> None:
     assert sim.submit(add(who, P0), 3) not in sim.answers
 
 
+def test_nobody_goes_ahead_of_an_end_that_waits(sim: Ahead) -> None:
+    who, first = ended(sim, P0)
+    sim.add(who, P0)
+    ending = sim.submit(end(who), 4)
+    adding = sim.submit(add(who, P0), 3)
+    sim.report(first)
+    assert code_of(sim.answers[ending]) is ErrorCode.NONE
+    assert adding not in sim.answers
+    second = next(each for each in reversed(sim.markers) if isinstance(each, Markers))
+    sim.report(second)
+    assert code_of(sim.answers[adding]) is ErrorCode.NONE
+    assert sim.verified(who, P0) == {P0: ErrorCode.NONE}
+
+
+def test_a_topic_that_was_made_anew_under_what_went_ahead_waits(sim: Ahead) -> None:
+    who, first = ended(sim, P0)
+    sim.add(who, P0)
+    sim.log_end = 0
+    assert sim.verified(who, P0) == {P0: ErrorCode.CONCURRENT_TRANSACTIONS}
+    sim.report(first)
+    assert sim.verified(who, P0) == {P0: ErrorCode.NONE}, "it is written down by now"
+
+
 def test_nobody_goes_ahead_among_other_brokers() -> None:
-    sim = Ahead(ends_of=lambda partitions: {}).load()
+    sim = Ahead(ends_of=nowhere).load()
     who, first = ended(sim, P0)
     assert not first.ends
     assert sim.submit(add(who, P0), 3) not in sim.answers
@@ -257,7 +283,7 @@ def test_what_went_ahead_is_open_again_after_a_restart(sim: Ahead) -> None:
     assert first.ends == {P0: END, P1: END}
     other.run(lambda: other.shard.markers_written(first, other.now_ms, frozenset({P0})))
     assert code_of(other.answers[waiter]) is ErrorCode.NONE
-    assert (other.txn.state, other.txn.partitions) == (State.PREPARE_COMMIT, {P0})
+    assert (other.txn.state, other.txn.partitions) == (State.PREPARE_COMMIT, {P0, P1}), "in all that it may have added"
 
 
 def test_an_end_is_a_retry_where_nothing_went_ahead(sim: Ahead) -> None:
@@ -277,8 +303,11 @@ def test_what_was_announced_is_taken_after_a_restart(sim: Ahead, begun: frozense
     assert other.verified(who, P1) == {P1: ErrorCode.CONCURRENT_TRANSACTIONS}, "it is not known yet what went ahead"
     other.run(lambda: other.shard.markers_written(other.markers[0], other.now_ms, begun))
     assert other.verified(who, P1) == {P1: ErrorCode.NONE}
-    assert (other.txn.state, other.txn.partitions) == (State.ONGOING, begun | {P1}), "and written down before"
+    assert other.txn.state is State.ONGOING
+    assert other.txn.partitions >= begun | {P1}, "and written down before"
     assert other.verified(who, P2) == {P2: ErrorCode.INVALID_TXN_STATE}
+    assert other.add(who, P2) is ErrorCode.NONE
+    assert other.verified(who, P0) == {P0: ErrorCode.NONE}, "whatever else was added meanwhile"
 
 
 def test_what_was_announced_is_taken_also_before_anything_is_written_down(sim: Ahead) -> None:
@@ -295,7 +324,29 @@ def test_what_was_announced_is_forgotten_with_the_next_end(sim: Ahead) -> None:
     other = sim.reloaded(marking=False)
     other.report(other.markers[0])
     other.add(who, P0)
+    other.end(who)
+    other.report(other.markers[-1])
     assert other.verified(who, P1) == {P1: ErrorCode.INVALID_TXN_STATE}
+
+
+@pytest.mark.parametrize("committed", [False, True])
+def test_the_end_of_what_was_announced_and_never_written_is_no_error(sim: Ahead, committed: bool) -> None:
+    who, _ = ended(sim, P0)
+    sim.add(who, P0)
+    other = sim.reloaded(marking=False)
+    other.report(other.markers[0])
+    assert other.end(who, committed) is ErrorCode.NONE
+    assert other.txn.state is State.COMPLETE_COMMIT
+    assert other.end(who, False) is ErrorCode.INVALID_TXN_STATE, "once"
+
+
+def test_what_was_announced_outlives_another_restart_if_some_of_it_was_written(sim: Ahead) -> None:
+    who, _ = ended(sim, P0, P1)
+    sim.add(who, P0, P1)
+    other = sim.reloaded(marking=False)
+    other.run(lambda: other.shard.markers_written(other.markers[0], other.now_ms, frozenset({P0})))
+    third = other.reloaded(marking=False)
+    assert third.verified(who, P1) == {P1: ErrorCode.NONE}
 
 
 # -- the short ways ----------------------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from asyncio import AbstractEventLoop
 from collections.abc import Collection, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Any, Final
 from uuid import uuid4
 
@@ -113,11 +112,17 @@ class TransactionRoom:
             ends_of=self._ends_of if self._alone else nowhere,
         )
 
-    def _ends_of(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+    def _ends_of(
+        self, partitions: Collection[TopicPartition], *, ended_by: int | None = None
+    ) -> dict[TopicPartition, int]:
         try:
-            return {each: self._partitions.get(*each).log.end_offset for each in partitions}
+            logs = {each: self._partitions.get(*each).log for each in partitions}
         except KafkaError:  # one of them was deleted
             return {}
+        if ended_by is not None:
+            for each in logs.values():
+                each.producers.verifications.end(ended_by)
+        return {partition: each.end_offset for partition, each in logs.items()}
 
     async def expire_ids(self) -> None:
         for host in self.coordinator.hosts:
@@ -144,9 +149,9 @@ class TransactionRoom:
         """`ahead`: where the producer's next transaction was found to have begun."""
         if _is_gone(host):
             return
-        begun = {each for each in partitions if self._has_begun_next(markers, each)}
+        begun = {each: safe for each in partitions if (safe := self._begun_next(markers, each)) is not None}
         if begun:
-            ahead |= begun
+            ahead = ahead.union(begun)
             partitions = tuple(each for each in partitions if each not in begun)
         end = TransactionEnd(
             markers.producer_id,
@@ -155,21 +160,29 @@ class TransactionRoom:
             markers.coordinator_epoch,
             markers.transaction_version,
         )
-        written = partial(self._written, host, markers, patience_s, ahead)
+
+        def written(failures: Failures) -> None:
+            for each, safe in begun.items():
+                if not safe:
+                    failures[each] = KafkaError(f"the marker in {each} is not safe", ErrorCode.REQUEST_TIMED_OUT)
+            self._written(host, markers, patience_s, ahead, failures)
+
         if self._markers.write(end, partitions, written, patiently=markers.patient) and markers.ends:
             host.shard.markers_placed(markers)
 
-    def _has_begun_next(self, markers: Markers, partition: TopicPartition) -> bool:
-        """Whether what is open there began behind what these markers end. Then the marker is there: this broker went
-        down before it could write down that it is, and its producer had gone ahead."""
+    def _begun_next(self, markers: Markers, partition: TopicPartition) -> bool | None:
+        """Not None if what is open there began behind what these markers end. Then the marker is there, before it: the
+        producer went ahead, and this broker went down before that was written down, or its disk has been stuck for
+        long. The answer is whether the marker is safe."""
         end = markers.ends.get(partition)
         if end is None:
-            return False
+            return None
         try:
-            producers = self._partitions.get(*partition).log.producers
+            replica = self._partitions.get(*partition)
         except KafkaError:
-            return False
-        return producers.transactions.open.get(markers.producer_id, -1) >= end
+            return None
+        first = replica.log.producers.transactions.open.get(markers.producer_id, -1)
+        return replica.high_watermark >= first if first >= end else None
 
     def _written(
         self,
@@ -205,13 +218,17 @@ class TransactionRoom:
 
     def _are_safe(self, host: TransactionHost, markers: Markers, ahead: frozenset[TopicPartition]) -> None:
         if not ahead and host.shard.markers_safe(markers):
-            self._loop.call_later(SETTLE_MS / 1000, self._report, host, markers, ahead)
+            self._loop.call_later(SETTLE_MS / 1000, self._settle, host, markers)
         else:
             self._report(host, markers, ahead)
 
+    def _settle(self, host: TransactionHost, markers: Markers) -> None:
+        if host.shard.is_to_be_settled(markers):  # else it was written down meanwhile, with what followed
+            self._report(host, markers, frozenset())
+
     def _report(self, host: TransactionHost, markers: Markers, ahead: frozenset[TopicPartition]) -> None:
-        if _is_gone(host) or not host.shard.is_ending(markers):
-            return  # or it was written down meanwhile, with what followed
+        if _is_gone(host):
+            return
 
         def decide(shard: TransactionShard, waiter: int, now_ms: int) -> Any:
             return shard.markers_written(markers, now_ms, ahead)

@@ -83,9 +83,6 @@ class TransactionVerifier:
         if elsewhere is None and not writer.adds:
             self._vouch(writer, wanted, version, done)
             return
-        if elsewhere is None and self._goes_ahead(writer, wanted):
-            done(dict.fromkeys(wanted, ErrorCode.NONE))
-            return
         request = _request(writer, wanted)
         answered = partial(_tell, writer, wanted, done)
         if self._remote is not None and elsewhere is not None:
@@ -97,23 +94,20 @@ class TransactionVerifier:
 
         self._coordinator.submit(writer.transactional_id, decide, answered)  # type: ignore[arg-type]
 
-    def _goes_ahead(self, writer: Writer, wanted: tuple[TopicPartition, ...]) -> bool:
-        """The short way, for producers of the second protocol that follow themselves."""
+    def at_once(self, writer: Writer, wanted: tuple[TopicPartition, ...]) -> bool:
+        """The short way, if there is one. True: these may be written to now. False: it takes `ask` to know."""
         host = self._coordinator.find(writer.transactional_id)
         if host is None or not host.is_settled:
             return False
         asked = Identity(writer.producer_id, writer.producer_epoch)
-        return host.shard.go_ahead(writer.transactional_id, asked, wanted)
+        if writer.adds:
+            return host.shard.go_ahead(writer.transactional_id, asked, wanted)
+        codes = host.shard.verify(writer.transactional_id, asked, wanted, _ANSWERS_WITHOUT)
+        return not any(codes.values())
 
     def _vouch(self, writer: Writer, wanted: tuple[TopicPartition, ...], version: int, done: Verified) -> None:
         """The short way, for what is only looked up, and here: by every first write of the first protocol."""
         asked = Identity(writer.producer_id, writer.producer_epoch)
-        host = self._coordinator.find(writer.transactional_id)
-        if host is not None and host.is_settled:
-            codes = host.shard.verify(writer.transactional_id, asked, wanted, version)
-            if not any(codes.values()):
-                done(codes)
-                return
 
         def decide(shard: TransactionShard, waiter: int, now_ms: int) -> Outcome[Codes, TransactionRecord]:
             return shard.vouch(writer.transactional_id, asked, wanted, version, now_ms)

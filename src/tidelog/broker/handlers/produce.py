@@ -104,14 +104,7 @@ class ProduceHandler:
             adds=adds,
             knows_abortable=context.version >= ABORTABLE_SINCE,
         )
-        given: list[Codes] = []
-        self._verifier.ask(writer, (replica.partition,), given.append)
-        if not given:
-            return UNDECIDED  # it is asked again, and waited for
-        code = given[0][replica.partition]
-        if code:
-            raise KafkaError(f"{replica.partition} is not part of the transaction", code)
-        return verification
+        return verification if self._verifier.at_once(writer, (replica.partition,)) else UNDECIDED
 
     def _append_only(
         self, context: Context, one: OneBatch, replica: Replica, verification: Verification | None = None
@@ -356,7 +349,7 @@ def _is_deep(target: Target, data: PartitionProduceData) -> bool:
 
 
 class Undecided:
-    """In place of the coordinator's word: it comes later."""
+    """In place of the coordinator's word: it has to be asked for."""
 
 
 UNDECIDED: Final = Undecided()
