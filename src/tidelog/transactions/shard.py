@@ -199,6 +199,16 @@ class TransactionShard:
             self._memories[transactional_id] = memory
         return memory is not None
 
+    def add_ahead(self, request: messages.AddPartitionsToTxnRequest, context: Context) -> Message | None:
+        """The same for one of the first protocol, which asks. None: it takes `handle` to answer."""
+        outcome = self._short_ways.add(request, context)
+        if outcome is None:
+            return None
+        for item in outcome.memory:
+            self.remember(item)
+        response: Message | None = outcome.response
+        return response
+
     def _verify(
         self, draft: Draft, each: messages.AddPartitionsToTxnTransaction, asked: Identity, context: Context
     ) -> tuple[messages.AddPartitionsToTxnTopicResult, ...]:

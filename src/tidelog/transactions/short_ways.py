@@ -40,7 +40,7 @@ class ShortWays:
         self._ends_of = ends_of
         self._coordinator_epoch = coordinator_epoch
         self._ways: Mapping[type[Message], Callable[[Any, Context, int], TransactionOutcome | None]] = {
-            AddPartitionsToTxnRequest: self._add,
+            AddPartitionsToTxnRequest: lambda request, context, now_ms: self.add(request, context),
             EndTxnRequest: self._end,
         }
         self._latest: tuple[TransactionRecord, Transaction] | None = None
@@ -55,7 +55,7 @@ class ShortWays:
         latest = self._latest
         return latest[1] if latest is not None and latest[0] is record else None
 
-    def _add(self, request: AddPartitionsToTxnRequest, context: Context, now_ms: int) -> TransactionOutcome | None:
+    def add(self, request: AddPartitionsToTxnRequest, context: Context) -> TransactionOutcome | None:
         """The next transaction begins in partitions of the last one. Nothing is written."""
         name = request.v3_and_below_transactional_id
         memory = self._memories.get(name)

@@ -52,6 +52,14 @@ class TransactionRequests(ShardRequests[TransactionShard, TransactionRecord]):
     def refuse(self, request: Message, error: KafkaError, version: int) -> Message:
         return refuse(request, coordinator_code(error), version)
 
+    def answer_ahead(self, context: Context, request: messages.AddPartitionsToTxnRequest) -> Message | None:
+        """At once, to a producer that goes ahead where nothing else is under way to the coordinator's log."""
+        host = self.coordinator.find(request.v3_and_below_transactional_id)
+        if host is None or not host.is_settled:
+            return None
+        self._expect()
+        return host.shard.add_ahead(request, Asking(context.version, connection=context.connection.number))
+
     def when_ready(self, context: Context, transactional_id: str, request: Message) -> Reply:
         """With a producer id at hand, which the decision may need."""
         if self._producer_ids.at_hand:
@@ -102,8 +110,10 @@ class TransactionsHandler:
             return messages.AddPartitionsToTxnResponse(
                 results_by_topic_v3_and_below=_refused(request.v3_and_below_topics, missing)
             )
-        self._requests.ask_one(context, request.v3_and_below_transactional_id, request)
-        return None
+        answer = self._requests.answer_ahead(context, request)
+        if answer is None:
+            self._requests.ask_one(context, request.v3_and_below_transactional_id, request)
+        return answer
 
     def _add_batched(self, context: Context, request: messages.AddPartitionsToTxnRequest) -> Reply:
         image = self._metadata.image
