@@ -315,8 +315,8 @@ class BrokerConfig:
     connections_max_idle_ms: int = long(600_000, "A connection silent for this long is closed.", at_least(1))
     busy_poll_max_us: int = integer(
         250,
-        """While a client asks again as soon as it is answered, look for its next request for so many microseconds
-        instead of sleeping; 0 always sleeps. Not for topics that are synced before the answer.""",
+        """While a client asks again as soon as it is answered, or is in the middle of a transaction, look for its next
+        request for so many microseconds instead of sleeping; 0 always sleeps. Not while something is synced.""",
         between(0, 10_000),
     )
     fetch_max_bytes: int = integer(57_671_680, "The most record bytes one fetch is answered with.", at_least(1024))

@@ -112,6 +112,30 @@ def test_a_process_that_takes_the_core_is_left_alone_for_a_while(world: World) -
     assert world.poll.polling
 
 
+def test_whoever_is_in_the_middle_of_something_is_expected(world: World) -> None:
+    world.requests(1, FAR_NS, SMALL_BYTES + 1)
+    assert not world.poll.polling
+    world.poll.expect()
+    world.poll.expect()
+    assert len(world.soon) == 1, "once in each turn"
+    world.turn()
+    assert world.soon
+    world.now += FAR_NS
+    world.turn()
+    world.turn()
+    assert not world.soon, "and not for ever"
+
+
+def test_nobody_is_expected_where_another_takes_the_core(world: World) -> None:
+    world.core_takes = TAKEN_NS + 1
+    world.poll.expect()
+    world.turn()
+    world.turn()
+    assert not world.soon
+    world.poll.expect()
+    assert not world.soon
+
+
 def test_threads_know_whether_one_works() -> None:
     threads, hold = Threads(), threading.Event()
     try:
