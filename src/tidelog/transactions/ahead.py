@@ -10,6 +10,9 @@ are one broker's alone, none of these has to be waited for:
   partitions nobody had written down yet. It is open again, in all that it may have announced (`markers_written`). If
   none has begun, a write that was announced is taken all the same (`graced`).
 
+Only a second restart before the first write of the next transaction forgets what was announced: the write is refused
+then, as one that belongs to no transaction.
+
 So the next transaction may begin in the partitions of the last one as soon as the markers are in their logs
 (`Memory.placed`). Its own records follow later: when it ends, or after `SETTLE_MS`.
 

@@ -41,7 +41,7 @@ def end(
     asked = Identity(request.producer_id, request.producer_epoch)
     second = context.version >= SECOND_PROTOCOL_SINCE
     if asked == transaction.ended_identity and not (asked == transaction.identity and second):
-        if memory.graced and not transaction.state.is_prepared:
+        if memory.graced and not second and not transaction.state.is_prepared:
             # It may be the end of a transaction that was announced to a shard that forgot it. Nothing of that is there.
             return Verdict(identity=transaction.identity, memory=replace(memory, graced=frozenset()))
         return _again(transaction, request.committed, second)
@@ -68,7 +68,7 @@ def time_out(transaction: Transaction, memory: Memory, now_ms: int) -> Verdict:
     """It was open too long. Whoever opened it may be dead, and readers wait for its end. If it is alive after all it
     may ask for a new epoch: nobody has taken over."""
     aborted = transaction.fenced(now_ms, may_go_on=True)
-    return Verdict(steps=(aborted,), memory=replace(memory, replaced=transaction.identity))
+    return Verdict(steps=(aborted,), memory=replace(memory, replaced=transaction.identity, graced=frozenset()))
 
 
 def _again(transaction: Transaction, committed: bool, second: bool) -> Verdict:

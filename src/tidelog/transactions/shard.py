@@ -170,13 +170,14 @@ class TransactionShard:
         if not transactional_id:
             return dict.fromkeys(partitions, ErrorCode.INVALID_REQUEST)
         transaction, ahead = self.find(transactional_id), self._memories.get(transactional_id, _NO_MEMORY).ahead
-        if transaction is not None and ahead.issuperset(partitions):
-            if not made_anew(transaction, partitions, self._ends_of):
-                return verify(transaction, ahead, asked, partitions, version)
-            ahead = frozenset()  # to be written down first, and so by whoever waits
-        elif transaction is not None:
-            transaction = self.seen(transactional_id)
-        return verify(transaction, ahead, asked, partitions, version)
+        seen = transaction if ahead.issuperset(partitions) else self.seen(transactional_id)
+        codes = verify(seen, ahead, asked, partitions, version)
+        if ahead and transaction is not None:
+            vouched = [each for each, code in codes.items() if code is ErrorCode.NONE]
+            for each in made_anew(transaction, vouched, self._ends_of):
+                # The topic is another one by now: what went ahead there has to be written down first.
+                codes[each] = ErrorCode.CONCURRENT_TRANSACTIONS
+        return codes
 
     def vouch(
         self, transactional_id: str, asked: Identity, partitions: Sequence[TopicPartition], version: int, now_ms: int
@@ -188,7 +189,9 @@ class TransactionShard:
             return Outcome(self.verify(transactional_id, asked, partitions, version))
         draft = self._draft()
         self._catch_up(draft, transactional_id, now_ms)
-        draft.take(transactional_id, Verdict(steps=(transaction.added(wanted, transaction.client_version, now_ms),)))
+        # In all that may have been announced, so that another restart does not forget the rest.
+        added = transaction.added(memory.graced, transaction.client_version, now_ms)
+        draft.take(transactional_id, Verdict(steps=(added,)))
         return draft.outcome(dict.fromkeys(partitions, ErrorCode.NONE))
 
     def go_ahead(self, transactional_id: str, asked: Identity, partitions: Iterable[TopicPartition]) -> bool:
@@ -441,7 +444,7 @@ class TransactionShard:
                 timers.append(Timer((TIMEOUT, name), left_ms))
             elif each.state.is_prepared:
                 effects.append(markers_of(each, self.coordinator_epoch))
-                if each.ends:
+                if each.ends and each.client_version < SECOND_PROTOCOL:  # whose transactions epochs tell apart
                     memories.append(Remember(name, Memory(graced=frozenset(each.ends))))
         return Outcome(timers=tuple(timers), effects=tuple(effects), memory=tuple(memories))
 

@@ -11,7 +11,9 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "property"))
 from txn_machine import StepwiseFlusher
 from txn_world_whole import World
 
+from tidelog.broker.coordinators.verification import Remote, TransactionVerifier, Writer
 from tidelog.errors import ErrorCode
+from tidelog.ids import TopicPartition
 from tidelog.wire.frames import decode_response_header, encode_request
 from tidelog.wire.messages import transactions as messages
 from tidelog.wire.messages.data import InitProducerIdRequest, PartitionProduceData, ProduceRequest, TopicProduceData
@@ -242,3 +244,23 @@ def test_a_marker_is_not_safe_because_it_has_waited_for_long(monkeypatch: pytest
     log = world.machine.partitions.get(*place).log
     assert log.flushed_offset == 1, "neither the marker nor what is behind it"
     assert host.shard.find("alpha").state.is_prepared, "so it is not written down as over"
+
+
+def test_a_coordinator_that_was_deposed_vouches_for_nobody() -> None:
+    """Between the image that says so and the moment in which its partitions follow that image."""
+    world, place = quiet_worlds(60)[0], ("t", 0)
+    line = Line(world)
+    who = line.init()
+    assert line.add(who, place) is ErrorCode.NONE
+    world.run_until(world.now + 0.1)
+    assert world.machine is not None
+    coordinator = world.machine.transactions.coordinator
+    writer = Writer("alpha", *who, adds=False, knows_abortable=False)
+
+    def vouches(node_id: int) -> bool:
+        remote = Remote(node_id, coordinator, lambda node: pytest.fail("nobody is asked"))
+        return TransactionVerifier(coordinator, remote).at_once(writer, (TopicPartition(*place),))
+
+    leader = coordinator.leader_of("alpha")
+    assert vouches(leader)
+    assert not vouches(leader + 1)

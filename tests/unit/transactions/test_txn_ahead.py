@@ -225,6 +225,9 @@ def test_a_topic_that_was_made_anew_under_what_went_ahead_waits(sim: Ahead) -> N
     sim.add(who, P0)
     sim.log_end = 0
     assert sim.verified(who, P0) == {P0: ErrorCode.CONCURRENT_TRANSACTIONS}
+    assert sim.verified(who, P0, P1) == dict.fromkeys((P0, P1), ErrorCode.CONCURRENT_TRANSACTIONS)
+    sim.safe(first)
+    assert sim.verified(who, P0, P1)[P0] is ErrorCode.CONCURRENT_TRANSACTIONS
     sim.report(first)
     assert sim.verified(who, P0) == {P0: ErrorCode.NONE}, "it is written down by now"
 
@@ -338,6 +341,39 @@ def test_the_end_of_what_was_announced_and_never_written_is_no_error(sim: Ahead,
     assert other.end(who, committed) is ErrorCode.NONE
     assert other.txn.state is State.COMPLETE_COMMIT
     assert other.end(who, False) is ErrorCode.INVALID_TXN_STATE, "once"
+
+
+def test_a_commit_after_a_timeout_is_no_success(sim: Ahead) -> None:
+    """Because of something that was announced before a restart."""
+    who = sim.init()
+    sim.add(who, P0, P1, version=5)
+    who = sim.end2(who)
+    sim.place()
+    other = sim.reloaded(marking=False)
+    other.report(other.markers[0])
+    assert other.add(who, P0, version=5) is ErrorCode.NONE
+    other.advance(TIMEOUT_MS)
+    other.report(other.markers[-1])
+    assert other.end(who, True, version=5) is ErrorCode.TRANSACTION_ABORTABLE
+
+
+def test_the_second_protocol_needs_no_grace(sim: Ahead) -> None:
+    who = sim.init()
+    sim.add(who, P0, version=5)
+    sim.end2(who)
+    sim.place()
+    other = sim.reloaded(marking=False)
+    other.report(other.markers[0])
+    assert other.end(who, False, version=5) is ErrorCode.INVALID_TXN_STATE, "it was committed"
+
+
+def test_what_was_announced_is_written_down_with_the_first_write_of_it(sim: Ahead) -> None:
+    who, _ = ended(sim, P0, P1)
+    sim.add(who, P0, P1)
+    other = sim.reloaded(marking=False)
+    other.report(other.markers[0])
+    assert other.verified(who, P0) == {P0: ErrorCode.NONE}
+    assert other.reloaded(marking=False).verified(who, P1) == {P1: ErrorCode.NONE}
 
 
 def test_what_was_announced_outlives_another_restart_if_some_of_it_was_written(sim: Ahead) -> None:

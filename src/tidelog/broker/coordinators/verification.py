@@ -96,6 +96,8 @@ class TransactionVerifier:
 
     def at_once(self, writer: Writer, wanted: tuple[TopicPartition, ...]) -> bool:
         """The short way, if there is one. True: these may be written to now. False: it takes `ask` to know."""
+        if self._remote is not None and self._remote.leader_of(writer.transactional_id) is not None:
+            return False  # it has been deposed, and may not have heard of it
         host = self._coordinator.find(writer.transactional_id)
         if host is None or not host.is_settled:
             return False

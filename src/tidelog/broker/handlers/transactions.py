@@ -57,8 +57,10 @@ class TransactionRequests(ShardRequests[TransactionShard, TransactionRecord]):
         host = self.coordinator.find(request.v3_and_below_transactional_id)
         if host is None or not host.is_settled:
             return None
-        self._expect()
-        return host.shard.add_ahead(request, Asking(context.version, connection=context.connection.number))
+        answer = host.shard.add_ahead(request, Asking(context.version, connection=context.connection.number))
+        if answer is not None:
+            self._expect()
+        return answer
 
     def when_ready(self, context: Context, transactional_id: str, request: Message) -> Reply:
         """With a producer id at hand, which the decision may need."""
