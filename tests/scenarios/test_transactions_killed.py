@@ -2,6 +2,7 @@
 everywhere (invariant 31)."""
 
 import subprocess
+import time
 from pathlib import Path
 from typing import NamedTuple
 
@@ -98,8 +99,12 @@ def killed_at(tmp_path: Path, moment: Moment, protocol: Protocol, committed: boo
 
 
 def end_and_wait(txn: Txn, committed: bool) -> None:
+    """And go on looking: that it is over is seen before it is written down."""
     txn.end(committed)
-    until_over(txn.connection, txn.name)
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        until_over(txn.connection, txn.name)
+        time.sleep(0.005)
 
 
 def check(connection: Connection, committed: bool) -> None:

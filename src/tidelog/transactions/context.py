@@ -80,14 +80,6 @@ class Markers(NamedTuple):
     partitions: tuple[TopicPartition, ...]
     transaction_version: int
     ends: Mapping[TopicPartition, int] = MappingProxyType({})
-    patient: bool = False
-    """The producer is quick to begin the next transaction, whose records can be synced together with the markers."""
-
-
-class Hurry(NamedTuple):
-    """An effect: somebody waits for the markers in these partitions."""
-
-    partitions: tuple[TopicPartition, ...]
 
 
 class Verdict(NamedTuple):

@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 from msgspec.structs import replace
 
 from tidelog.coordination import Completion, Outcome, Timer, TimerKey
-from tidelog.transactions.context import Context, Hurry, Markers, Memory, Parked, Verdict
+from tidelog.transactions.context import Context, Markers, Memory, Parked, Verdict
 from tidelog.transactions.records import TransactionRecord
 from tidelog.transactions.state import State
 from tidelog.transactions.transaction import Transaction
@@ -44,10 +44,8 @@ class Draft:
         self._changed: dict[str, Transaction] = {}
         self._remembered: dict[str, Memory] = {}
         self._timers: dict[TimerKey, int | None] = {}
-        self._effects: list[Markers | Hurry] = []
+        self._effects: list[Markers] = []
         self._completions: list[Completion] = []
-        self.patient = False
-        """Of the markers that are decided. See `Markers.patient`."""
 
     # -- how things stand ---------------------------------------------------------------------------------------------
 
@@ -78,7 +76,7 @@ class Draft:
         if is_open != was_open:
             self.set_timer(TIMEOUT, transactional_id, after.timeout_ms if is_open else None)
         if after.state.is_prepared and after.partitions:
-            self._effects.append(markers_of(after, self._coordinator_epoch, patient=self.patient))
+            self._effects.append(markers_of(after, self._coordinator_epoch))
         self._changed[transactional_id] = after
 
     def set_timer(self, kind: str, transactional_id: str, after_ms: int | None) -> None:
@@ -91,9 +89,6 @@ class Draft:
             return False
         if not memory.parked:
             self.set_timer(PARKED, transactional_id, PARKED_MS)
-        transaction = self.transaction(transactional_id)
-        if memory.placed and transaction is not None:
-            self._effects.append(Hurry(tuple(transaction.partitions)))
         parked = (*memory.parked, Parked(request, context))
         self._remembered[transactional_id] = replace(memory, parked=parked)
         return True
@@ -120,7 +115,7 @@ class Draft:
         )
 
 
-def markers_of(transaction: Transaction, coordinator_epoch: int, *, patient: bool = False) -> Markers:
+def markers_of(transaction: Transaction, coordinator_epoch: int) -> Markers:
     return Markers(
         transactional_id=transaction.transactional_id,
         producer_id=transaction.producer_id,
@@ -130,5 +125,4 @@ def markers_of(transaction: Transaction, coordinator_epoch: int, *, patient: boo
         partitions=tuple(sorted(transaction.partitions)),
         transaction_version=transaction.client_version,
         ends=transaction.ends,
-        patient=patient,
     )

@@ -262,7 +262,6 @@ class TransactionShard:
 
     def _decide_end(self, draft: Draft, request: messages.EndTxnRequest, context: Context, now_ms: int) -> Verdict:
         name = request.transactional_id
-        draft.patient = bool(draft.memory(name).ahead)
         self._catch_up(draft, name, now_ms)
         transaction, memory = draft.transaction(name), draft.memory(name)
         return end(transaction, memory, request, context, self._new_producer_id, self._ends_of, now_ms)

@@ -113,7 +113,7 @@ class ShortWays:
             EndTxnResponse(producer_id=decided.producer_id, producer_epoch=decided.producer_epoch),
             records=(record,),
             memory=(Remember(name, remembered),),
-            effects=(markers_of(decided, self._coordinator_epoch, patient=True),),
+            effects=(markers_of(decided, self._coordinator_epoch),),
         )
 
 

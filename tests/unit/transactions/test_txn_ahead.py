@@ -11,7 +11,7 @@ from tidelog.coordination import Outcome
 from tidelog.errors import ErrorCode
 from tidelog.ids import TopicPartition
 from tidelog.transactions.ahead import nowhere
-from tidelog.transactions.context import Hurry, Markers
+from tidelog.transactions.context import Markers
 from tidelog.transactions.draft import PARKED_MS
 from tidelog.transactions.state import State
 from tidelog.transactions.transaction import Identity
@@ -88,8 +88,6 @@ def test_the_next_transaction_waits_for_no_sync_of_the_last(sim: Ahead) -> None:
     assert (sim.txn.state, sim.txn.partitions) == (State.PREPARE_COMMIT, {P1})
     second = sim.place()
     assert second.ends == {P1: END + 1}
-    assert second.patient, "who was so quick will be so again"
-    assert not first.patient
 
 
 def test_an_end_waits_until_the_markers_before_it_are_safe(sim: Ahead) -> None:
@@ -97,7 +95,6 @@ def test_an_end_waits_until_the_markers_before_it_are_safe(sim: Ahead) -> None:
     sim.add(who, P0)
     waiter = sim.submit(end(who), 4)
     assert waiter not in sim.answers
-    assert {*sim.markers.pop().partitions} == {P0, P1}, "and somebody sees to it that they are"
     sim.report(first)
     assert code_of(sim.answers[waiter]) is ErrorCode.NONE
     assert (sim.txn.state, sim.txn.partitions) == (State.PREPARE_COMMIT, {P0})
@@ -174,7 +171,6 @@ def test_other_partitions_wait(sim: Ahead) -> None:
     assert sim.add(who, P0) is ErrorCode.NONE
     waiter = sim.submit(add(who, P2), 3)
     assert waiter not in sim.answers
-    assert isinstance(sim.markers.pop(), Hurry)
     sim.report(first)
     assert code_of(sim.answers[waiter]) is ErrorCode.NONE
     assert (sim.txn.state, sim.txn.partitions) == (State.ONGOING, {P0, P2})

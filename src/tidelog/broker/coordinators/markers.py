@@ -40,11 +40,8 @@ class MarkerWriter:
         end: TransactionEnd,
         partitions: Iterable[TopicPartition],
         done: Callable[[Failures], None],
-        *,
-        patiently: bool = False,
     ) -> bool:
-        """`done` is told what failed, when all else is safe. True if they are all in their logs by now. `patiently`:
-        they may reach the disk together with what follows them there, unless somebody is waiting to read them."""
+        """`done` is told what failed, when all else is safe. True if they are all in their logs by now."""
         failures: Failures = {}
         waits: list[tuple[Replica, int]] = []
         offsets: list[TopicPartition] = []
@@ -53,7 +50,7 @@ class MarkerWriter:
                 if partition.topic == self._groups.topic.name:
                     offsets.append(partition)
                 else:
-                    waits.extend(self._append(end, partition, patiently))
+                    waits.extend(self._append(end, partition))
             except KafkaError as error:
                 failures[partition] = error
         missing = len(offsets) + 1
@@ -73,16 +70,14 @@ class MarkerWriter:
 
         placed = not failures
         for partition in offsets:
-            placed &= self._end_offsets(end, partition, failures, arrived, patiently)
+            placed &= self._end_offsets(end, partition, failures, arrived)
         if waits:
             self._waiting.park_produce(waits, SAFE_SECONDS, safe)
         else:
             arrived()
         return placed
 
-    def _append(
-        self, end: TransactionEnd, partition: TopicPartition, patiently: bool = False
-    ) -> list[tuple[Replica, int]]:
+    def _append(self, end: TransactionEnd, partition: TopicPartition) -> list[tuple[Replica, int]]:
         """What to wait for."""
         replica = self._partitions.get(*partition)
         appended = replica.append_marker(
@@ -95,10 +90,7 @@ class MarkerWriter:
         )
         if replica.high_watermark > appended.last_offset:
             return []
-        if patiently and not self._waiting.has_reader(replica):
-            self._flusher.mark_lazily(replica)
-        else:
-            self._flusher.mark(replica)
+        self._flusher.mark(replica)
         return [(replica, appended.last_offset + 1)]
 
     def _end_offsets(
@@ -107,7 +99,6 @@ class MarkerWriter:
         partition: TopicPartition,
         failures: Failures,
         arrived: Callable[[], None],
-        patiently: bool,
     ) -> bool:
         def done(answer: KafkaError | None) -> None:
             if answer is not None:
@@ -120,4 +111,4 @@ class MarkerWriter:
         except KafkaError as error:
             done(error)
             return False
-        return host.end_transaction(end, done, patiently=patiently)
+        return host.end_transaction(end, done)

@@ -181,7 +181,7 @@ class ShardHost(Generic[S, Rec]):
         """Whether what its shard knows is all safe, so that it may be told at once."""
         return self._runtime is not None and self._runtime.is_settled
 
-    def end_transaction(self, end: TransactionEnd, done: Done, *, patiently: bool = False) -> bool:
+    def end_transaction(self, end: TransactionEnd, done: Done) -> bool:
         """Write a marker: what the shard keeps of this producer's transaction counts from now on, or never. `done` is
         told None when it is safe. True if it is in the log by now."""
         runtime = self._runtime
@@ -200,9 +200,8 @@ class ShardHost(Generic[S, Rec]):
                 now_ms=self._clock.now_ms(),
                 transaction_version=end.transaction_version,
             )
-            placed, self._patient = True, patiently
+            placed = True
             self._see_to_flush()
-            self._patient = False
             return appended.last_offset + 1
 
         self._answer(runtime.end_transaction(self._wait(done), write, end.producer_id, end.committed))

@@ -2,7 +2,6 @@
 
 from asyncio import AbstractEventLoop
 from collections.abc import Collection, Sequence
-from contextlib import suppress
 from typing import Any, Final
 from uuid import uuid4
 
@@ -23,7 +22,7 @@ from tidelog.errors import ErrorCode, KafkaError
 from tidelog.groups.regex import TopicPattern
 from tidelog.ids import TopicPartition
 from tidelog.transactions.ahead import SETTLE_MS, nowhere
-from tidelog.transactions.context import Hurry, Markers, TransactionSettings
+from tidelog.transactions.context import Markers, TransactionSettings
 from tidelog.transactions.records import TransactionRecord, decode_record, encode_record
 from tidelog.transactions.shard import TransactionShard
 from tidelog.wire.records import encode_pairs
@@ -69,7 +68,6 @@ class TransactionRoom:
         """`alone`: there are no other brokers that could become the coordinator, or lead what it writes to."""
         self._config = config
         self._partitions = partitions
-        self._flusher = flusher
         self._alone = alone
         self._metadata = metadata
         self._loop = loop
@@ -130,13 +128,8 @@ class TransactionRoom:
 
     # -- what was decided -------------------------------------------------------------------------------------------
 
-    def _carry_out(self, host: TransactionHost, effect: Markers | Hurry) -> None:
-        if isinstance(effect, Hurry):
-            for partition in effect.partitions:
-                with suppress(KafkaError):
-                    self._flusher.mark(self._partitions.get(*partition))
-            return
-        self._write(host, effect, effect.partitions, RETRY_SECONDS, frozenset())
+    def _carry_out(self, host: TransactionHost, markers: Markers) -> None:
+        self._write(host, markers, markers.partitions, RETRY_SECONDS, frozenset())
 
     def _write(
         self,
@@ -167,7 +160,7 @@ class TransactionRoom:
                     failures[each] = KafkaError(f"the marker in {each} is not safe", ErrorCode.REQUEST_TIMED_OUT)
             self._written(host, markers, patience_s, ahead, failures)
 
-        if self._markers.write(end, partitions, written, patiently=markers.patient) and markers.ends:
+        if self._markers.write(end, partitions, written) and markers.ends:
             host.shard.markers_placed(markers)
 
     def _begun_next(self, markers: Markers, partition: TopicPartition) -> bool | None:

@@ -28,8 +28,6 @@ class WritesMarkers(Protocol):
         end: TransactionEnd,
         partitions: Iterable[TopicPartition],
         done: Callable[[Failures], None],
-        *,
-        patiently: bool = False,
     ) -> bool:
         """`done` is told what failed, when all else is safe. True if they are all in logs of this broker by now."""
         ...
@@ -58,8 +56,6 @@ class MarkerSender:
         end: TransactionEnd,
         partitions: Iterable[TopicPartition],
         done: Callable[[Failures], None],
-        *,
-        patiently: bool = False,
     ) -> bool:
         by_leader: dict[int, list[TopicPartition]] = {}
         for partition in partitions:
