@@ -153,7 +153,7 @@ BUGS: dict[Callable[[Plant], None], int] = {
     a_write_is_not_verified: 0,
     an_end_is_not_asked_for_its_epoch: 60,
     a_delayed_end_of_the_first_protocol_counts: 39,
-    a_transaction_is_complete_before_its_markers_are_safe: 853,
+    a_transaction_is_complete_before_its_markers_are_safe: 1548,
     the_last_stable_offset_does_not_wait_for_the_marker_to_be_safe: 0,
     offsets_count_before_the_marker: 0,
     offsets_of_an_aborted_transaction_count: 0,
